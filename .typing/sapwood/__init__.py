@@ -1,0 +1,1 @@
+../../sapwood/__init__.py

@@ -1,0 +1,1 @@
+../../sapwood/errors.py
