@@ -1,0 +1,209 @@
+"""Attention over the tree's slots: many queries, keys and values gathered by slot, shared parts read once.
+
+The work is cut along two axes that don't depend on what shares the batch:
+
+    positions   into fixed ranges of SPLIT absolute positions; each range gives a partial softmax per row and head
+    rows        into tiles; a tile may hold rows of several sequences where all of them pass through the same slots
+
+A second kernel merges a row's partials in the order of positions. A slot belongs to one node of the tree, so two
+sequences with the same slot at the end of a range share the whole range: `plan_attention` puts their rows into one
+tile, and the range's keys and values are read once for all of them (cascade attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+
+from sapwood.kernels.plan import DraftTail
+from sapwood.kernels.triton.dot import dot
+
+SPLIT = 512  # positions of one partial softmax; fixed, so that bits don't depend on the batch
+TILE_ROWS = 16  # rows of a tile; with the heads of a group they are the M of the products
+
+
+@dataclass(slots=True)
+class AttentionWork:
+    """What the kernel runs over, as int32 tensors on the device."""
+
+    tile_rows: torch.Tensor  # [tiles, TILE_ROWS] row of the batch, -1: none
+    tile_table: torch.Tensor  # [tiles] where the tile's table starts in `tables`
+    tile_begin: torch.Tensor  # [tiles] first position of the range
+    tables: torch.Tensor  # [sum of table lengths] slots
+    row_len: torch.Tensor  # [rows] positions that a row may see: below this one
+    row_first: torch.Tensor  # [rows] ... and from this one on (sliding window)
+    tail_start: torch.Tensor  # [rows] from here on, only entries in `ancestors` are seen
+    ancestors: torch.Tensor  # [rows] int64
+    num_splits: int
+
+
+def plan_attention(
+    positions: NDArray[np.int32],
+    sequences: NDArray[np.int32],
+    tables: Sequence[NDArray[np.int32]],
+    drafts: Mapping[int, DraftTail],
+    window: int | None,
+    device: str,
+) -> AttentionWork:
+    """Lay out a batch's attention (see `kernels.plan.Batch`) for layers with this window."""
+    lengths = (positions + 1).astype(np.int32)
+    tail_start = np.full(len(positions), np.iinfo(np.int32).max, np.int32)
+    ancestors = np.zeros(len(positions), np.uint64)
+    for sequence, tail in drafts.items():
+        rows = np.flatnonzero(sequences == sequence)
+        tail_start[rows], ancestors[rows] = tail.start, tail.ancestors
+        seen = [int(mask).bit_length() for mask in tail.ancestors]
+        lengths[rows] = np.asarray([tail.start + n for n in seen], np.int32)
+    # Positions that a row's window has left behind; a draft row's own position decides, not its place in the table.
+    first = np.maximum(positions + 1 - window, 0).astype(np.int32) if window else np.zeros_like(lengths)
+    offsets = np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int32)
+    groups: dict[tuple[int, int, int], tuple[int, list[int]]] = {}
+    for sequence, table in enumerate(tables):
+        rows = np.flatnonzero(sequences == sequence)
+        if not len(rows):
+            continue
+        shared_until = drafts[sequence].start if sequence in drafts else len(table)
+        for begin in range(int(first[rows].min()) // SPLIT * SPLIT, int(lengths[rows].max()), SPLIT):
+            end = begin + SPLIT
+            key = (begin, int(table[end - 1]), -1) if end <= shared_until else (begin, -1, sequence)
+            members = rows[(lengths[rows] > begin) & (first[rows] < end)].tolist()
+            groups.setdefault(key, (int(offsets[sequence]), []))[1].extend(members)
+    tiles: list[tuple[list[int], int, int]] = []
+    for (begin, _, _), (table_at, members) in groups.items():
+        for at in range(0, len(members), TILE_ROWS):
+            rows_of_tile = members[at : at + TILE_ROWS]
+            tiles.append((rows_of_tile + [-1] * (TILE_ROWS - len(rows_of_tile)), table_at, begin))
+
+    def send(values: object, dtype: type = np.int32) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=dtype)).to(device)
+
+    return AttentionWork(
+        tile_rows=send([t[0] for t in tiles]),
+        tile_table=send([t[1] for t in tiles]),
+        tile_begin=send([t[2] for t in tiles]),
+        tables=send(np.concatenate(tables)),
+        row_len=send(lengths),
+        row_first=send(first),
+        tail_start=send(tail_start),
+        ancestors=send(ancestors.view(np.int64), np.int64),
+        num_splits=-(-int(lengths.max()) // SPLIT),
+    )
+
+
+@triton.jit
+def _partial_kernel(  # type: ignore[no-untyped-def]
+    q_ptr, k_ptr, v_ptr, tile_rows_ptr, tile_table_ptr, tile_begin_ptr, tables_ptr, row_len_ptr, row_first_ptr,
+    tail_start_ptr, ancestors_ptr, acc_ptr, max_ptr, sum_ptr, num_splits, scale, softcap,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, GROUP_BLOCK: tl.constexpr,
+    TILE_ROWS: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, CAPPED: tl.constexpr,
+):  # fmt: skip
+    tile, kv_head = tl.program_id(0), tl.program_id(1)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    m = tl.arange(0, TILE_ROWS * GROUP_BLOCK)
+    d = tl.arange(0, DIM_BLOCK)
+    row = tl.load(tile_rows_ptr + tile * TILE_ROWS + m // GROUP_BLOCK)
+    in_group = m % GROUP_BLOCK
+    real = (row >= 0) & (in_group < GROUP)
+    row = tl.where(real, row, 0)
+    head = kv_head * GROUP + in_group
+    q = tl.load(
+        q_ptr + (row * HEADS + head)[:, None] * DIM + d[None, :], mask=real[:, None] & (d < DIM)[None, :], other=0.0
+    )
+    length = tl.where(real, tl.load(row_len_ptr + row), 0)
+    first = tl.load(row_first_ptr + row)
+    tail_start = tl.load(tail_start_ptr + row)
+    ancestors = tl.load(ancestors_ptr + row)
+    table = tables_ptr + tl.load(tile_table_ptr + tile)
+    begin = tl.load(tile_begin_ptr + tile)
+    end = tl.minimum(begin + SPLIT, tl.max(length, axis=0))
+
+    largest = tl.full((TILE_ROWS * GROUP_BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((TILE_ROWS * GROUP_BLOCK,), tl.float32)
+    acc = tl.zeros((TILE_ROWS * GROUP_BLOCK, DIM_BLOCK), tl.float32)
+    for start in range(begin, end, BLOCK):
+        p = start + tl.arange(0, BLOCK)
+        slot = tl.load(table + p, mask=p < end, other=0).to(tl.int64)
+        at = (slot * KV_HEADS + kv_head) * DIM
+        inside = (p < end)[:, None] & (d < DIM)[None, :]
+        keys = tl.load(k_ptr + at[:, None] + d[None, :], mask=inside, other=0.0)
+        scores = dot(q, tl.trans(keys), tl.zeros((TILE_ROWS * GROUP_BLOCK, BLOCK), tl.float32)) * scale
+        if CAPPED:
+            scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
+        ahead = tl.minimum(tl.maximum(p[None, :] - tail_start[:, None], 0), 63)
+        drafted = ((ancestors[:, None] >> ahead.to(tl.int64)) & 1) == 1
+        seen = (p[None, :] < length[:, None]) & (p[None, :] >= first[:, None])
+        seen = seen & ((p[None, :] < tail_start[:, None]) | drafted)
+        scores = tl.where(seen, scores, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(scores, axis=1))
+        anchor = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        weights = tl.exp(scores - anchor[:, None])
+        shrink = tl.exp(largest - anchor)
+        total = total * shrink + tl.sum(weights, axis=1)
+        values = tl.load(v_ptr + at[:, None] + d[None, :], mask=inside, other=0.0)
+        acc = dot(weights.to(values.dtype), values, acc * shrink[:, None])
+        largest = new_largest
+    out = (row * num_splits + begin // SPLIT) * HEADS + head
+    tl.store(max_ptr + out, largest, mask=real)
+    tl.store(sum_ptr + out, total, mask=real)
+    tl.store(acc_ptr + out[:, None] * DIM + d[None, :], acc, mask=real[:, None] & (d < DIM)[None, :])
+
+
+@triton.jit
+def _merge_kernel(  # type: ignore[no-untyped-def]
+    acc_ptr, max_ptr, sum_ptr, row_len_ptr, row_first_ptr, out_ptr, num_splits,
+    HEADS: tl.constexpr, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, DIM_BLOCK)
+    inside = d < DIM
+    total, largest = 0.0, float("-inf")
+    acc = tl.zeros((DIM_BLOCK,), tl.float32)
+    first = tl.load(row_first_ptr + row) // SPLIT
+    last = (tl.load(row_len_ptr + row) + SPLIT - 1) // SPLIT
+    for split in range(first, last):
+        at = (row * num_splits + split) * HEADS + head
+        part_max = tl.load(max_ptr + at)
+        new_largest = tl.maximum(largest, part_max)
+        anchor = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        shrink, grow = tl.exp(largest - anchor), tl.exp(part_max - anchor)
+        total = total * shrink + tl.load(sum_ptr + at) * grow
+        acc = acc * shrink + tl.load(acc_ptr + at * DIM + d, mask=inside, other=0.0) * grow
+        largest = new_largest
+    tl.store(out_ptr + (row * HEADS + head) * DIM + d, acc / total, mask=inside)
+
+
+def attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    work: AttentionWork,
+    *,
+    scale: float,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """Attend every row of q [rows, heads, dim] to what it may see; caches [slots, kv_heads, dim]. Like q in shape."""
+    rows, heads, dim = q.shape
+    kv_heads = k_cache.shape[1]
+    dim_block = triton.next_power_of_2(dim)
+    acc = torch.empty(rows, work.num_splits, heads, dim, dtype=torch.float32, device=q.device)
+    largest = torch.empty(rows, work.num_splits, heads, dtype=torch.float32, device=q.device)
+    total = torch.empty_like(largest)
+    _partial_kernel[(work.tile_rows.shape[0], kv_heads)](
+        q, k_cache, v_cache, work.tile_rows, work.tile_table, work.tile_begin, work.tables, work.row_len,
+        work.row_first, work.tail_start, work.ancestors, acc, largest, total, work.num_splits, scale, softcap or 1.0,
+        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_BLOCK=dim_block,
+        GROUP_BLOCK=triton.next_power_of_2(heads // kv_heads), TILE_ROWS=TILE_ROWS, SPLIT=SPLIT, BLOCK=64,
+        CAPPED=softcap is not None,
+    )  # fmt: skip
+    out = torch.empty_like(q)
+    _merge_kernel[(rows, heads)](
+        acc, largest, total, work.row_len, work.row_first, out, work.num_splits,
+        HEADS=heads, DIM=dim, DIM_BLOCK=dim_block, SPLIT=SPLIT,
+    )  # fmt: skip
+    return out
