@@ -1,0 +1,152 @@
+"""Context-free grammars (Lark, EBNF, GBNF) and structural tags, parsed by llguidance.
+
+Its matchers are wrapped in the `Matcher` interface; nothing of llguidance is seen outside this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, TokenizerWrapper
+from llguidance.gbnf_to_lark import any_to_lark
+
+from sapwood.constrained.vocabulary import Vocabulary
+from sapwood.errors import GrammarError
+
+MAX_VOCABULARIES = 4
+
+_tokenizers: dict[str, LLTokenizer] = {}
+
+
+class GeneralGrammar:
+    """A grammar that only a general parser can follow."""
+
+    def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._tokenizer = _tokenizer_of(vocabulary)
+        self._root = LLMatcher(self._tokenizer, source, log_level=0, limits=LLParserLimits())
+        if self._root.is_error():
+            raise GrammarError(self._root.get_error())
+
+    def matcher(self) -> GeneralMatcher:
+        """A new matcher at the start of the text."""
+        return GeneralMatcher(self._root.deep_copy(), self._vocabulary)
+
+
+class GeneralMatcher:
+    """The `Matcher` of a `GeneralGrammar`."""
+
+    def __init__(self, parser: LLMatcher, vocabulary: Vocabulary) -> None:
+        self._parser = parser
+        self._eos_ids = vocabulary.eos_ids
+        self._words = (vocabulary.vocab_size + 31) // 32
+        self._ended = 0  # EOS tokens taken; the parser does not see them
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        mask = np.zeros(self._words, np.uint32)
+        if not self.is_done():
+            words = np.frombuffer(self._parser.compute_bitmask(), np.uint32)
+            if self._parser.is_error():
+                raise GrammarError(f"the grammar can't be followed further: {self._parser.get_error()}")
+            num_words = min(len(words), self._words)
+            mask[:num_words] = words[:num_words]
+        allow(mask, self._eos_ids, self.may_end())
+        return mask
+
+    def advance(self, id: int) -> None:
+        if id in self._eos_ids:
+            if not self.may_end():
+                raise ValueError(f"the text may not end here, but token {id} ends it")
+            self._ended += 1
+        elif self._ended or self._parser.try_consume_tokens([id]) != 1:
+            raise ValueError(f"token {id} is not allowed here")
+
+    def forced(self) -> bytes:
+        return b"" if self.is_done() else bytes(self._parser.compute_ff_bytes())
+
+    def jump(self) -> list[int]:
+        return [] if self.is_done() else list(self._parser.compute_ff_tokens())
+
+    def rollback(self, n: int) -> None:
+        ends = min(n, self._ended)
+        self._ended -= ends
+        if n > ends and not self._parser.rollback(n - ends):
+            raise ValueError(f"can't roll back {n} tokens")
+
+    def is_done(self) -> bool:
+        return bool(self._ended) or self._parser.is_stopped()
+
+    def may_end(self) -> bool:
+        return bool(self._ended) or self._parser.is_accepting()
+
+
+def allow(mask: npt.NDArray[np.uint32], ids: frozenset[int], allowed: bool) -> None:
+    """Set or clear the bits of `ids` in a packed mask."""
+    for id in ids:
+        if id // 32 < len(mask):
+            bit = np.uint32(1 << (id % 32))
+            mask[id // 32] = mask[id // 32] | bit if allowed else mask[id // 32] & ~bit
+
+
+def source_of(kind: str, value: Any) -> str:
+    """llguidance's source for a spec that is a grammar or a structural tag."""
+    if kind == "lark":
+        return str(LLMatcher.grammar_from_lark(value))
+    if kind in ("ebnf", "gbnf"):
+        try:
+            return str(LLMatcher.grammar_from_lark(any_to_lark(value)))
+        except Exception as error:  # the converter raises whatever its parser met
+            raise GrammarError(f"the {kind.upper()} grammar can't be read: {error}") from error
+    return _structural_tag(value)
+
+
+def _structural_tag(value: Any) -> str:
+    """SGLang's layout: {"structures": [{"begin", "schema", "end"}], "triggers": [...]}."""
+    value = json.loads(value) if isinstance(value, str) else value
+    try:
+        triggers: Sequence[str] = value["triggers"]
+        tags = []
+        for structure in value["structures"]:
+            begin = structure["begin"]
+            trigger = next((t for t in triggers if begin.startswith(t)), None)
+            if trigger is None:
+                raise GrammarError(f"no trigger of the structural tag is a prefix of {begin!r}")
+            tags.append(StructTag(trigger=trigger, begin=begin, grammar=structure["schema"], end=structure["end"]))
+    except (KeyError, TypeError) as error:
+        raise GrammarError(
+            f"a structural tag needs `triggers` and `structures` with begin, schema, end: {error}"
+        ) from error
+    return str(StructTag.to_grammar(tags, assume_special=False))
+
+
+def _tokenizer_of(vocabulary: Vocabulary) -> LLTokenizer:
+    """llguidance's tokenizer for a vocabulary; building one takes a noticeable time, so the last few are kept."""
+    found = _tokenizers.get(vocabulary.fingerprint)
+    if found is None:
+        while len(_tokenizers) >= MAX_VOCABULARIES:
+            _tokenizers.pop(next(iter(_tokenizers)))
+        found = LLTokenizer(TokenizerWrapper(_Adapter(vocabulary)), n_vocab=vocabulary.vocab_size)
+        _tokenizers[vocabulary.fingerprint] = found
+    return found
+
+
+class _Adapter:
+    """What llguidance expects of a tokenizer."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokens = list(vocabulary.token_bytes)
+        tokens += [b""] * (vocabulary.vocab_size - len(tokens))
+        self.eos_token_id = min(vocabulary.eos_ids, default=0)
+        self.bos_token_id = None
+        self.special_token_ids = [id for id, token in enumerate(tokens) if not token]
+        self.tokens = [token or b"\xff<%d>" % id for id, token in enumerate(tokens)]
+        self._encode = vocabulary.encode
+
+    def __call__(self, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise TypeError("text expected")
+        return self._encode(text)

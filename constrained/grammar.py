@@ -1,0 +1,88 @@
+"""The public face: `compile` a spec for a tokenizer, follow it with a `Matcher`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher
+
+from sapwood.constrained.general import GeneralGrammar, source_of
+from sapwood.constrained.vocabulary import as_vocabulary
+from sapwood.errors import GrammarError
+
+Whitespace = Literal["compact", "flexible"]
+KINDS = ("json_schema", "regex", "choices", "lark", "ebnf", "gbnf", "structural_tag")
+
+
+class Matcher(Protocol):
+    """Follows one text, token by token."""
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        """The tokens that may come next: bit i % 32 of word i // 32 stands for token i; EOS where the text may end."""
+        ...
+
+    def advance(self, id: int) -> None:
+        """Take a token. Raises ValueError if it is not allowed; the matcher is then unchanged."""
+        ...
+
+    def forced(self) -> bytes:
+        """The bytes that must come next whatever is chosen; may end inside a character."""
+        ...
+
+    def jump(self) -> list[int]:
+        """Forced tokens that may be appended now: those the tokenizer would produce whatever follows."""
+        ...
+
+    def rollback(self, n: int) -> None:
+        """Forget the last `n` tokens."""
+        ...
+
+    def is_done(self) -> bool:
+        """Whether nothing but EOS may follow."""
+        ...
+
+    def may_end(self) -> bool:
+        """Whether the text is complete as it stands."""
+        ...
+
+
+class Grammar(Protocol):
+    """A compiled spec; immutable, shared by any number of matchers."""
+
+    def matcher(self) -> Matcher:
+        """A new matcher at the start of the text."""
+        ...
+
+
+def compile(
+    spec: dict[str, Any],
+    tokenizer: Any,
+    *,
+    whitespace: Whitespace = "flexible",
+    any_order: bool = True,
+    timeout: float = 10.0,
+) -> Grammar:
+    """Compile what the output must match for a tokenizer.
+
+    `spec` has one key: json_schema (dict, bool or text), regex, choices (list of texts), lark, ebnf, gbnf or
+    structural_tag. Raises GrammarError, with `where` naming the place in the spec.
+    """
+    if len(spec) != 1 or next(iter(spec)) not in KINDS:
+        raise GrammarError(f"a grammar spec has one key of {', '.join(KINDS)}; this one has {sorted(spec)}")
+    kind, value = next(iter(spec.items()))
+    vocabulary = as_vocabulary(tokenizer)
+    if kind == "regex":
+        return GeneralGrammar(LLMatcher.grammar_from_regex(value), vocabulary)
+    if kind == "choices":
+        choices = json.loads(value) if isinstance(value, str) else value
+        return GeneralGrammar(LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices))), vocabulary)
+    if kind == "json_schema":
+        flexible = whitespace == "flexible"
+        options: Any = {"whitespace_flexible": flexible, "lenient": True}
+        if not flexible:
+            options |= {"item_separator": ",", "key_separator": ":"}
+        return GeneralGrammar(LLMatcher.grammar_from_json_schema(value, overrides=options), vocabulary)
+    return GeneralGrammar(source_of(kind, value), vocabulary)
