@@ -1,9 +1,11 @@
 // Python bindings of the CPU backend.
 #include <nanobind/nanobind.h>
 
+#include "gemm_bind.h"
+
 namespace nb = nanobind;
 
 NB_MODULE(_cpu, m) {
     m.doc() = "Sapwood's CPU kernels.";
-    m.def("ping", [] { return 1; });
+    sapwood::bind_gemm(m);
 }

@@ -1,0 +1,102 @@
+#include "gemm.h"
+
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "gemm_kernels.h"
+#include "isa.h"
+#include "pack_formats.h"
+
+namespace sapwood {
+namespace {
+
+Int8Kernel int8_kernel() { return portable::int8_blocks; }
+
+Bf16Kernel bf16_kernel() { return portable::bf16_blocks; }
+
+QuantizeKernel quantize_kernel() { return portable::quantize; }
+
+// One panel's sums into its place in the output.
+void store(const float* sums, int rows, int lanes, float* out, int64_t out_stride, bool accumulate) {
+    for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride) {
+        if (accumulate)
+            for (int lane = 0; lane < lanes; ++lane) out[lane] += sums[lane];
+        else
+            std::memcpy(out, sums, size_t(lanes) * sizeof(float));
+    }
+}
+
+}  // namespace
+
+void Activations::Free::operator()(void* memory) const { ::operator delete(memory, std::align_val_t(64)); }
+
+size_t Activations::bytes(Kind kind, int64_t rows, int64_t in) {
+    if (kind == Kind::bf16) return size_t(rows) * size_t((in + 1) / 2) * sizeof(uint32_t);
+    return size_t(rows) * size_t(in / kGroup) * sizeof(ActivationGroup);
+}
+
+Activations::Activations(int64_t max_rows, int64_t max_in)
+    : capacity_(size_t(max_rows) * size_t((max_in + kGroup - 1) / kGroup) * sizeof(ActivationGroup)) {
+    memory_.reset(::operator new(capacity_, std::align_val_t(64)));
+}
+
+void Activations::reset(Kind kind, int64_t rows, int64_t in) {
+    if (kind == Kind::int8 && in % kGroup != 0)
+        throw std::invalid_argument("quantized matrices have a multiple of 32 inputs");
+    if (bytes(kind, rows, in) > capacity_) throw std::length_error("more activations than memory was reserved for");
+    kind_ = kind;
+    rows_ = rows;
+    in_ = in;
+}
+
+int64_t Activations::panel_rows(int64_t panel) const {
+    const int64_t left = rows_ - panel * kPanelRows;
+    return left < kPanelRows ? left : kPanelRows;
+}
+
+const ActivationGroup* Activations::int8_panel(int64_t panel) const {
+    return static_cast<const ActivationGroup*>(memory_.get()) + panel * kPanelRows * (in_ / kGroup);
+}
+
+const uint32_t* Activations::bf16_panel(int64_t panel) const {
+    return static_cast<const uint32_t*>(memory_.get()) + panel * kPanelRows * ((in_ + 1) / 2);
+}
+
+void Activations::set_row(int64_t row, const float* x) {
+    const int64_t panel = row / kPanelRows, stride = panel_rows(panel);
+    if (kind_ == Kind::int8) {
+        auto* groups = static_cast<ActivationGroup*>(memory_.get()) + (int8_panel(panel) - int8_panel(0));
+        quantize_kernel()(x, in_, groups + row % kPanelRows, stride);
+        return;
+    }
+    auto* pairs = static_cast<uint32_t*>(memory_.get()) + (bf16_panel(panel) - bf16_panel(0)) + row % kPanelRows;
+    for (int64_t k = 0; k < in_; k += 2, pairs += stride) {
+        const uint32_t odd = k + 1 < in_ ? float_to_bf16(x[k + 1]) : 0;
+        *pairs = float_to_bf16(x[k]) | odd << 16;
+    }
+}
+
+void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int64_t out_stride, int64_t col_begin,
+          int64_t col_end, bool accumulate) {
+    alignas(64) float sums[kBlocksPerCall * kPanelRows * kBlockOutputs];
+    const int64_t block_end = (col_end + kBlockOutputs - 1) / kBlockOutputs;
+    for (int64_t panel = 0; panel * kPanelRows < rows.rows(); ++panel) {
+        const int num_rows = int(rows.panel_rows(panel));
+        float* panel_out = out + panel * kPanelRows * out_stride;
+        for (int64_t first = col_begin / kBlockOutputs; first < block_end; first += kBlocksPerCall) {
+            const int count = int(block_end - first < kBlocksPerCall ? block_end - first : kBlocksPerCall);
+            if (weights.layout.is_bf16())
+                bf16_kernel()(weights, first, count, rows.bf16_panel(panel), num_rows, sums);
+            else
+                int8_kernel()(weights, first, count, rows.int8_panel(panel), num_rows, sums);
+            for (int b = 0; b < count; ++b) {
+                const int64_t col = (first + b) * kBlockOutputs;
+                const int lanes = int(col_end - col < kBlockOutputs ? col_end - col : kBlockOutputs);
+                store(sums + b * kPanelRows * kBlockOutputs, num_rows, lanes, panel_out + col, out_stride, accumulate);
+            }
+        }
+    }
+}
+
+}  // namespace sapwood
