@@ -11,11 +11,29 @@
 namespace sapwood {
 namespace {
 
-Int8Kernel int8_kernel() { return portable::int8_blocks; }
+Int8Kernel int8_kernel(const Layout& layout) {
+    switch (current_isa()) {
+#if defined(__x86_64__)
+        case Isa::amx:
+        case Isa::avx512: return avx512::int8_kernel(layout);
+#endif
+        default: return portable::int8_blocks;
+    }
+}
 
-Bf16Kernel bf16_kernel() { return portable::bf16_blocks; }
+Bf16Kernel bf16_kernel() {
+#if defined(__x86_64__)
+    if (current_isa() >= Isa::avx512 && has_avx512_bf16()) return avx512::bf16_blocks;
+#endif
+    return portable::bf16_blocks;
+}
 
-QuantizeKernel quantize_kernel() { return portable::quantize; }
+QuantizeKernel quantize_kernel() {
+#if defined(__x86_64__)
+    if (current_isa() >= Isa::avx512) return avx512::quantize;
+#endif
+    return portable::quantize;
+}
 
 // One panel's sums into its place in the output.
 void store(const float* sums, int rows, int lanes, float* out, int64_t out_stride, bool accumulate) {
@@ -80,16 +98,19 @@ void Activations::set_row(int64_t row, const float* x) {
 void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int64_t out_stride, int64_t col_begin,
           int64_t col_end, bool accumulate) {
     alignas(64) float sums[kBlocksPerCall * kPanelRows * kBlockOutputs];
+    const bool is_bf16 = weights.layout.is_bf16();
+    const Bf16Kernel bf16 = is_bf16 ? bf16_kernel() : nullptr;
+    const Int8Kernel int8 = is_bf16 ? nullptr : int8_kernel(weights.layout);
     const int64_t block_end = (col_end + kBlockOutputs - 1) / kBlockOutputs;
     for (int64_t panel = 0; panel * kPanelRows < rows.rows(); ++panel) {
         const int num_rows = int(rows.panel_rows(panel));
         float* panel_out = out + panel * kPanelRows * out_stride;
         for (int64_t first = col_begin / kBlockOutputs; first < block_end; first += kBlocksPerCall) {
             const int count = int(block_end - first < kBlocksPerCall ? block_end - first : kBlocksPerCall);
-            if (weights.layout.is_bf16())
-                bf16_kernel()(weights, first, count, rows.bf16_panel(panel), num_rows, sums);
+            if (is_bf16)
+                bf16(weights, first, count, rows.bf16_panel(panel), num_rows, sums);
             else
-                int8_kernel()(weights, first, count, rows.int8_panel(panel), num_rows, sums);
+                int8(weights, first, count, rows.int8_panel(panel), num_rows, sums);
             for (int b = 0; b < count; ++b) {
                 const int64_t col = (first + b) * kBlockOutputs;
                 const int lanes = int(col_end - col < kBlockOutputs ? col_end - col : kBlockOutputs);

@@ -1,6 +1,8 @@
 // What each instruction set supplies to gemm.cpp. Private to the matmul files.
 #pragma once
 
+#include <iterator>
+
 #include "gemm.h"
 
 namespace sapwood {
@@ -16,10 +18,51 @@ using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int coun
 // Quantize x [in] into records `stride` apart.
 using QuantizeKernel = void (*)(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 
+// A record's scale and sums, once its q are in place.
+inline void finish_group(ActivationGroup& group, float scale, int32_t first_half, int32_t second_half) {
+    group.scale = scale;
+    group.sum = scale * float(first_half + second_half);
+    group.half_sum[0] = scale * float(first_half);
+    group.half_sum[1] = scale * float(second_half);
+    group.zero8 = -8 * (first_half + second_half);
+    group.half_zero8[0] = -8 * first_half;
+    group.half_zero8[1] = -8 * second_half;
+}
+
+// Every integer layout there is: kernels are compiled for each, with all choices made beforehand.
+constexpr Layout kInt8Layouts[] = {
+    {.bits = 4},
+    {.bits = 4, .has_offset = true},
+    {.bits = 5},
+    {.bits = 5, .has_offset = true},
+    {.bits = 8},
+    {.bits = 4, .group = 16, .has_offset = true, .two_level = true},
+    {.bits = 4, .group = 16, .two_level = true},
+    {.bits = 4, .has_offset = true, .two_level = true},
+    {.bits = 5, .has_offset = true, .two_level = true},
+    {.bits = 6, .group = 16, .two_level = true},
+};
+
+// Kernel<layout>::run of a kernel template.
+template <template <Layout> typename Kernel, size_t i = 0>
+Int8Kernel pick_int8_kernel(const Layout& layout) {
+    if constexpr (i < std::size(kInt8Layouts)) {
+        return layout == kInt8Layouts[i] ? &Kernel<kInt8Layouts[i]>::run : pick_int8_kernel<Kernel, i + 1>(layout);
+    } else {
+        return nullptr;
+    }
+}
+
 namespace portable {
 void int8_blocks(const PackedMatrix&, int64_t first, int count, const ActivationGroup*, int rows, float* sums);
 void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 }  // namespace portable
+
+namespace avx512 {
+Int8Kernel int8_kernel(const Layout& layout);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
+void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
+}  // namespace avx512
 
 }  // namespace sapwood

@@ -125,13 +125,7 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
             groups->q[k] = int8_t(q);
             half[k / 16] += q;
         }
-        groups->scale = scale;
-        groups->sum = scale * float(half[0] + half[1]);
-        groups->zero8 = -8 * (half[0] + half[1]);
-        for (int h = 0; h < 2; ++h) {
-            groups->half_sum[h] = scale * float(half[h]);
-            groups->half_zero8[h] = -8 * half[h];
-        }
+        finish_group(*groups, scale, half[0], half[1]);
     }
 }
 

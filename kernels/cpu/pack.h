@@ -47,6 +47,7 @@ struct Layout {
     bool has_offset = false;  // else zero() is subtracted
     bool two_level = false;   // scales of scales, per 256 inputs
 
+    constexpr bool operator==(const Layout&) const = default;
     constexpr bool is_bf16() const { return bits == 16; }
     constexpr int zero() const { return has_offset ? 0 : 1 << (bits - 1); }
     constexpr int scales() const { return 32 / group; }  // per 32 inputs
