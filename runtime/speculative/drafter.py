@@ -9,8 +9,8 @@ from typing import Protocol
 class Drafter(Protocol):
     """Guesses how requests go on. Owns its state, keyed by request id; knows nothing of scheduling or sampling."""
 
-    def start(self, rid: str, ids: Sequence[int]) -> None:
-        """A request begins with this prompt."""
+    def start(self, rid: str, ids: Sequence[int], namespace: str = "") -> None:
+        """A request begins with this prompt. What one namespace wrote is never proposed in another."""
         ...
 
     def accept(self, rid: str, ids: Sequence[int]) -> None:

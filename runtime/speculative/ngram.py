@@ -1,8 +1,8 @@
 """Drafts from repetition: what followed the last time these tokens stood here, in this request or in any other.
 
 Every text is indexed by its n-grams. The longest n-gram that ends the request's text and was seen before decides; its
-latest occurrence in the request itself is preferred to one in another request. The index is bounded: when it is full, the
-texts of the oldest finished requests are forgotten.
+latest occurrence in the request itself is preferred to one in another request of the same namespace. The index is
+bounded: when it is full, the texts of the oldest finished requests are forgotten.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ SHORTEST = 2  # a shorter one says too little to pay for checking it
 
 @dataclass(slots=True)
 class _Text:
+    namespace: str
     ids: list[int] = field(default_factory=list)
     last_seen: dict[tuple[int, ...], int] = field(
         default_factory=dict
@@ -39,11 +40,11 @@ class NgramDrafter:
         self._running: dict[str, _Text] = {}
         self._finished: OrderedDict[str, _Text] = OrderedDict()
         self._num_finished_ids = 0
-        # n-gram -> (text, where its continuation starts), over the texts of finished requests; longest n-grams only
-        self._shared: dict[tuple[int, ...], tuple[_Text, int]] = {}
+        # (namespace, n-gram) -> (text, where its continuation starts), over the texts of finished requests
+        self._shared: dict[tuple[str, tuple[int, ...]], tuple[_Text, int]] = {}
 
-    def start(self, rid: str, ids: Sequence[int]) -> None:
-        self._running[rid] = text = _Text()
+    def start(self, rid: str, ids: Sequence[int], namespace: str = "") -> None:
+        self._running[rid] = text = _Text(namespace)
         text.append(ids)
 
     def accept(self, rid: str, ids: Sequence[int]) -> None:
@@ -57,7 +58,7 @@ class NgramDrafter:
             at = text.last_seen.get(gram)
             if at is not None:
                 return _continuation(text.ids, at, most)
-            elsewhere = self._shared.get(gram)
+            elsewhere = self._shared.get((text.namespace, gram))
             if elsewhere is not None:
                 other, at = elsewhere
                 return other.ids[at : at + most]
@@ -71,7 +72,7 @@ class NgramDrafter:
         self._num_finished_ids += len(text.ids)
         for gram, at in text.last_seen.items():
             if len(gram) >= SHORTEST + 1:
-                self._shared[gram] = (text, at)
+                self._shared[text.namespace, gram] = (text, at)
         text.last_seen = {}
         while self._num_finished_ids > self._capacity:
             self._forget_oldest()
@@ -81,9 +82,9 @@ class NgramDrafter:
         self._num_finished_ids -= len(text.ids)
         for end in range(len(text.ids)):
             for n in range(SHORTEST + 1, min(LONGEST, end) + 1):
-                gram = tuple(text.ids[end - n : end])
-                if self._shared.get(gram, (None, 0))[0] is text:
-                    del self._shared[gram]
+                key = (text.namespace, tuple(text.ids[end - n : end]))
+                if self._shared.get(key, (None, 0))[0] is text:
+                    del self._shared[key]
 
 
 def _continuation(ids: list[int], at: int, most: int) -> list[int]:

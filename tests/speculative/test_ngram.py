@@ -35,6 +35,14 @@ def test_finished_requests_teach_later_ones() -> None:
     assert drafter.propose("b", 8) == [14, 15]
 
 
+def test_another_namespace_learns_nothing() -> None:
+    drafter = NgramDrafter()
+    drafter.start("a", [10, 11, 12, 13, 14], "tenant")
+    drafter.finish("a")
+    drafter.start("b", [10, 11, 12, 13])
+    assert drafter.propose("b", 8) == []
+
+
 def test_nothing_is_proposed_without_a_precedent() -> None:
     drafter = NgramDrafter()
     drafter.start("a", [1, 2, 3])
