@@ -2,10 +2,12 @@
 #include <nanobind/nanobind.h>
 
 #include "gemm_bind.h"
+#include "plain_bind.h"
 
 namespace nb = nanobind;
 
 NB_MODULE(_cpu, m) {
     m.doc() = "Sapwood's CPU kernels.";
     sapwood::bind_gemm(m);
+    sapwood::bind_plain(m);
 }
