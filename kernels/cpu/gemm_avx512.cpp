@@ -135,7 +135,7 @@ inline void for_each_group(const uint8_t* at, int64_t in, Use use) {
             }
         }
         for (size_t line = 0; line < L.group_bytes(); line += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes + line), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes + line), _MM_HINT_T1);
         WeightGroup group;
         unpack_planes<L>(at, group);
         unpack_scales<L>(at + L.plane_bytes(), super, group);
@@ -205,6 +205,21 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
         _mm_store_si128(reinterpret_cast<__m128i*>(groups->q + 16), _mm512_cvtepi32_epi8(q1));
         finish_group(*groups, scale, _mm512_reduce_add_epi32(q0), _mm512_reduce_add_epi32(q1));
     }
+}
+
+int64_t do_dots(int64_t operations) {
+    constexpr int kChains = 16;
+    constexpr int64_t kPerStep = int64_t(kChains) * 64 * 2;
+    const int64_t steps = (operations + kPerStep - 1) / kPerStep;
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i dots[kChains];
+    for (__m512i& dot : dots) dot = _mm512_setzero_si512();
+    for (int64_t step = 0; step < steps; ++step) {
+        for (__m512i& dot : dots) dot = _mm512_dpbusd_epi32(dot, ones, ones);
+        __asm__ volatile("" : "+v"(dots[0]));  // or the compiler would see through the loop
+    }
+    for (__m512i& dot : dots) __asm__ volatile("" ::"v"(dot));
+    return steps * kPerStep;
 }
 
 }  // namespace sapwood::avx512

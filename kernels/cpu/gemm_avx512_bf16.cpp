@@ -23,7 +23,7 @@ void tile(const uint8_t* block, size_t block_bytes, int64_t pairs, const uint32_
         __m512bh w[blocks];
         for (int b = 0; b < blocks; ++b) {
             const uint8_t* at = block + b * block_bytes + 64 * p;
-            _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes), _MM_HINT_T1);
             w[b] = load_pairs(at);
         }
         for (int row = 0; row < rows; ++row) {

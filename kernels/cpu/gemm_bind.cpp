@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "gemm.h"
+#include "gemm_probe.h"
 #include "isa.h"
 
 namespace nb = nanobind;
@@ -18,6 +19,7 @@ namespace {
 using Floats2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ConstFloats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats1 = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes1 = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 // A packed matrix that owns its memory.
@@ -81,6 +83,15 @@ void bind_gemm(nb::module_& m) {
         .def_static("of", &activations_for, "weights"_a, "x"_a.noconvert(), nb::rv_policy::take_ownership);
     m.def("gemm", &checked_gemm, "weights"_a, "rows"_a, "out"_a.noconvert(), "col_begin"_a, "col_end"_a,
           "accumulate"_a = false, "out[:, col_begin:col_end] (+)= rows @ weights.T for that range of outputs.");
+    m.def(
+        "read_once",
+        [](Bytes1 data) {
+            nb::gil_scoped_release unlocked;
+            read_once(data.data(), data.shape(0));
+        },
+        "data"_a.noconvert(), "Read an array once, linearly: what memory gives one thread.");
+    m.def("do_dots", &do_dots, "operations"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Multiply and add 8-bit integers in registers; returns the number of operations done, 0 where there is no probe.");
     m.def("available_isas", [] {
         std::vector<std::string> names;
         for (Isa isa : available_isas()) names.emplace_back(isa_name(isa));

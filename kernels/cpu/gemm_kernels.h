@@ -63,6 +63,7 @@ namespace avx512 {
 Int8Kernel int8_kernel(const Layout& layout);
 void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
+int64_t do_dots(int64_t operations);  // see gemm_probe.h
 }  // namespace avx512
 
 }  // namespace sapwood
