@@ -1,0 +1,42 @@
+"""How the commands talk: results on stdout, everything about them on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def console(stderr: bool = False) -> Console:
+    """The terminal, or what stands in for it in a pipe."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def say_error(message: str) -> None:
+    """One sentence on stderr."""
+    console(stderr=True).print(f"[bold red]sapwood:[/] {_escaped(message)}")
+
+
+def note(message: str) -> None:
+    """Something worth knowing that is not the result."""
+    console(stderr=True).print(_escaped(message), style="dim")
+
+
+@contextmanager
+def waiting(message: str) -> Iterator[None]:
+    """A spinner on stderr while something takes time; silent in a pipe."""
+    with console(stderr=True).status(_escaped(message)):
+        yield
+
+
+def _escaped(message: str) -> str:
+    from rich.markup import escape
+
+    return escape(message)

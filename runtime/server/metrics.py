@@ -1,0 +1,98 @@
+"""Counters and histograms for /metrics, under SGLang's names, and the tree's own. Cheap enough for every token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sapwood.runtime.messages import Usage
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Metrics:
+    """One server's counters, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.running = Gauge("sglang:num_running_reqs", "Requests being served.", registry=registry)
+        self.requests = Counter("sglang:num_requests", "Requests finished.", registry=registry)
+        self.aborted = Counter(
+            "sglang:num_aborted_requests", "Requests that failed or were given up.", registry=registry
+        )
+        self.prompt = Counter("sglang:prompt_tokens", "Prompt tokens read.", registry=registry)
+        self.cached = Counter("sglang:cached_tokens", "Prompt tokens taken from the tree.", registry=registry)
+        self.generated = Counter("sglang:generation_tokens", "Tokens generated.", registry=registry)
+        self.jumped = Counter(
+            "sapwood:jumped_tokens", "Tokens appended because a grammar forced them.", registry=registry
+        )
+        self.first = Histogram(
+            "sglang:time_to_first_token_seconds", "From arrival to the first token.", buckets=SECONDS, registry=registry
+        )
+        self.between = Histogram(
+            "sglang:inter_token_latency_seconds", "Between tokens.", buckets=TOKEN_SECONDS, registry=registry
+        )
+        self.whole = Histogram(
+            "sglang:e2e_request_latency_seconds", "From arrival to the end.", buckets=SECONDS, registry=registry
+        )
+        self._gauges: dict[str, Gauge] = {}
+
+    @contextmanager
+    def request(self) -> Iterator[Watch]:
+        """Time one request."""
+        self.running.inc()
+        watch = Watch(self)
+        try:
+            yield watch
+        finally:
+            self.running.dec()
+            if watch.finished:
+                self.requests.inc()
+                self.whole.observe(time.perf_counter() - watch.started)
+            else:
+                self.aborted.inc()
+
+    def set(self, name: str, value: float, text: str) -> None:
+        """Set a gauge that is read when asked for, such as the tree's."""
+        gauge = self._gauges.get(name)
+        if gauge is None:
+            gauge = self._gauges[name] = Gauge(name, text, registry=self.registry)
+        gauge.set(value)
+
+    def text(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Watch:
+    """The stop watch of one request."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.started = time.perf_counter()
+        self.finished = False
+        self._metrics = metrics
+        self._last: float | None = None
+
+    def chunk(self, num_tokens: int) -> None:
+        """Tokens came."""
+        if not num_tokens:
+            return
+        now = time.perf_counter()
+        if self._last is None:
+            self._metrics.first.observe(now - self.started)
+        else:
+            self._metrics.between.observe((now - self._last) / num_tokens)
+        self._last = now
+
+    def finish(self, usage: Usage | None) -> None:
+        """The request ended as it should."""
+        self.finished = True
+        if usage is not None:
+            self._metrics.prompt.inc(usage.prompt_tokens)
+            self._metrics.cached.inc(usage.cached_tokens)
+            self._metrics.generated.inc(usage.completion_tokens)
+            self._metrics.jumped.inc(usage.jumped_tokens)

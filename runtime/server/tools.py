@@ -1,0 +1,180 @@
+"""Tool calls: what the model is told, the grammar that keeps a call valid, and how its text is read back.
+
+A format is data: how a call begins, where its arguments stand, how it ends. Under a grammar the model writes exactly
+that, so reading is a scan for known text, and arguments are the bytes that the schema allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from sapwood.runtime.messages import GrammarSpec
+from sapwood.runtime.server.errors import invalid
+
+Mode = Literal["none", "auto", "required", "named"]
+NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """How a family of models writes a call. `{name}` in `begin` stands for the tool's name."""
+
+    name: str
+    trigger: str  # what no answer without a call contains
+    begin: str  # from the trigger to the arguments
+    end: str  # after the arguments
+
+    def header(self) -> re.Pattern[str]:
+        """`begin` with the name as group 1 and any blanks between its parts, as unconstrained models vary them."""
+        pieces = [re.escape(piece) for piece in self.begin.split("{name}")]
+        return re.compile(r"([^\"\]]+)".join(piece.replace(r"\ ", r"\s*").replace(r"\n", r"\s*") for piece in pieces))
+
+    def opening(self, tool: str) -> str:
+        """The text before the arguments of a call to `tool`."""
+        return self.begin.replace("{name}", tool)
+
+
+HERMES = ToolFormat("hermes", "<tool_call>", '<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>")
+LLAMA3 = ToolFormat("llama3", '{"name": "', '{"name": "{name}", "parameters": ', "}")
+MISTRAL = ToolFormat("mistral", '[{"name": "', '[{"name": "{name}", "arguments": ', "}]")
+ARRAY = ToolFormat("array", '{"name":"', '{"name":"{name}","arguments":', "}")  # tool_choice required: one JSON array
+FORMATS = {format.name: format for format in (HERMES, LLAMA3, MISTRAL)}
+
+
+def format_of(template: str | None) -> ToolFormat:
+    """The format that a chat template shows its model; Hermes' where it shows none."""
+    template = template or ""
+    if "<tool_call>" in template:
+        return HERMES
+    if "[TOOL_CALLS]" in template:
+        return MISTRAL
+    if "python_tag" in template or "ipython" in template:
+        return LLAMA3
+    return HERMES
+
+
+class Function(msgspec.Struct):
+    """A tool's `function`."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments."""
+        return self.parameters or NO_ARGUMENTS
+
+
+class Tool(msgspec.Struct):
+    """One entry of `tools`."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+    def described(self) -> dict[str, Any]:
+        """As chat templates take it."""
+        function = {
+            "name": self.function.name,
+            "description": self.function.description or "",
+            "parameters": self.function.schema(),
+        }
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolPlan:
+    """What to do about tools in one request."""
+
+    mode: Mode
+    format: ToolFormat
+    tools: tuple[Tool, ...] = ()
+    tool: Tool | None = None  # with mode named
+    parallel: bool = True
+
+    def grammar(self) -> GrammarSpec | None:
+        """What the output must match so that every call in it is valid for its schema."""
+        if self.tool is not None:
+            return GrammarSpec("json_schema", json.dumps(self.tool.function.schema()))
+        if self.mode == "required":
+            calls: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": [_call(t) for t in self.tools]}}
+            if not self.parallel:
+                calls["maxItems"] = 1
+            return GrammarSpec("json_schema", json.dumps(calls))
+        if self.mode == "auto":
+            return GrammarSpec("structural_tag", json.dumps(self._tag()))
+        return None
+
+    def _tag(self) -> dict[str, Any]:
+        structures = [
+            {
+                "begin": self.format.opening(tool.function.name),
+                "schema": tool.function.schema(),
+                "end": self.format.end,
+            }
+            for tool in self.tools
+        ]
+        return {"structures": structures, "triggers": [self.format.trigger]}
+
+    def prefix(self) -> str:
+        """Text that the model is taken to have written already: with a named tool, everything up to the arguments."""
+        return self.format.opening(self.tool.function.name) if self.tool is not None else ""
+
+
+NO_TOOLS = ToolPlan("none", HERMES)
+
+
+def plan_tools(
+    tools: list[Tool] | None, choice: str | dict[str, Any] | None, parallel: bool | None, format: ToolFormat
+) -> ToolPlan:
+    """Check `tools` and `tool_choice`."""
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise invalid("tool_choice names a tool, but tools is empty; send the tools too", "tool_choice")
+        return NO_TOOLS
+    names = [tool.function.name for tool in tools]
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise invalid(f"{name!r} can't be a tool's name: use 1 to 64 letters, digits, '_', '-' or '.'", "tools")
+    if len(set(names)) < len(names):
+        raise invalid("two tools have the same name; give each its own", "tools")
+    several = parallel is not False
+    if choice in (None, "auto"):
+        return ToolPlan("auto", format, tuple(tools), parallel=several)
+    if choice == "none":
+        return NO_TOOLS
+    if choice == "required":
+        return ToolPlan("required", ARRAY, tuple(tools), parallel=several)
+    function = choice.get("function", choice) if isinstance(choice, dict) else {}
+    wanted = function.get("name") if isinstance(function, dict) else None
+    for tool in tools:
+        if tool.function.name == wanted:
+            return ToolPlan("named", format, tuple(tools), tool, parallel=False)
+    raise invalid(
+        f"tool_choice is {choice!r}; it must be auto, none, required or name one of {', '.join(names)}", "tool_choice"
+    )
+
+
+def _call(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.function.name}, "arguments": tool.function.schema()},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def instructions(plan: ToolPlan) -> str:
+    """What to tell a model whose chat template knows nothing of tools."""
+    listed = "\n".join(json.dumps(tool.described()) for tool in plan.tools)
+    call = plan.format.opening("NAME") + "{...}" + plan.format.end
+    return (
+        "You may call functions to help with the user's request. Their signatures stand within <tools></tools>:\n"
+        f"<tools>\n{listed}\n</tools>\n\nTo call a function, answer with its name and arguments in this form:\n{call}"
+    )
