@@ -15,7 +15,7 @@ namespace sapwood::avx512 {
 namespace {
 
 constexpr int kRowsInRegisters = 4;
-constexpr size_t kPrefetchBytes = 2048;
+constexpr size_t kPrefetchBytes = 3072;
 
 // 32 inputs of a block, unpacked.
 struct WeightGroup {
