@@ -16,6 +16,7 @@ Int8Kernel int8_kernel(const Layout& layout) {
 #if defined(__x86_64__)
         case Isa::amx:
         case Isa::avx512: return avx512::int8_kernel(layout);
+        case Isa::avx2: return avx2::int8_kernel(layout);
 #endif
         default: return portable::int8_blocks;
     }
@@ -24,6 +25,7 @@ Int8Kernel int8_kernel(const Layout& layout) {
 Bf16Kernel bf16_kernel() {
 #if defined(__x86_64__)
     if (current_isa() >= Isa::avx512 && has_avx512_bf16()) return avx512::bf16_blocks;
+    if (current_isa() >= Isa::avx2) return avx2::bf16_blocks;
 #endif
     return portable::bf16_blocks;
 }
@@ -31,6 +33,7 @@ Bf16Kernel bf16_kernel() {
 QuantizeKernel quantize_kernel() {
 #if defined(__x86_64__)
     if (current_isa() >= Isa::avx512) return avx512::quantize;
+    if (current_isa() >= Isa::avx2) return avx2::quantize;
 #endif
     return portable::quantize;
 }

@@ -14,9 +14,6 @@
 namespace sapwood::avx512 {
 namespace {
 
-constexpr int kRowsInRegisters = 4;
-constexpr size_t kPrefetchBytes = 3072;
-
 // 32 inputs of a block, unpacked.
 struct WeightGroup {
     __m512i q[8];

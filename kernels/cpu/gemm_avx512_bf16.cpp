@@ -9,7 +9,6 @@ namespace sapwood::avx512 {
 namespace {
 
 constexpr int kRowsAtOnce = 6;
-constexpr size_t kPrefetchBytes = 1024;
 
 inline __m512bh load_pairs(const uint8_t* at) { return (__m512bh)_mm512_load_si512(at); }
 

@@ -7,7 +7,8 @@
 
 namespace sapwood {
 
-constexpr int kBlocksPerCall = 4;  // blocks of outputs a kernel is asked for at once
+constexpr int kBlocksPerCall = 4;         // blocks of outputs a kernel is asked for at once
+constexpr size_t kPrefetchBytes = 3072;  // how far ahead weights are fetched into L2: their latency times the bandwidth
 
 // The sums of one panel of rows (1..kPanelRows) and blocks [first, first + count), count <= kBlocksPerCall:
 // sums[(block - first) * kPanelRows * 16 + row * 16 + lane]. Aligned to 64 bytes.
@@ -58,6 +59,12 @@ void int8_blocks(const PackedMatrix&, int64_t first, int count, const Activation
 void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 }  // namespace portable
+
+namespace avx2 {
+Int8Kernel int8_kernel(const Layout& layout);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
+void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
+}  // namespace avx2
 
 namespace avx512 {
 Int8Kernel int8_kernel(const Layout& layout);
