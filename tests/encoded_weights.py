@@ -1,4 +1,4 @@
-"""Random encoded weights of every GGUF format, and numpy's reading of them (the `gguf` package's, independent of ours)."""
+"""Random encoded weights of every GGUF format, and an independent reading of them by the `gguf` package."""
 
 from __future__ import annotations
 

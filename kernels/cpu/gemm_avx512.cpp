@@ -205,17 +205,19 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
 }
 
 int64_t do_dots(int64_t operations) {
-    constexpr int kChains = 16;
-    constexpr int64_t kPerStep = int64_t(kChains) * 64 * 2;
+    constexpr int64_t kChains = 12;  // enough to hide the latency; spelled out, or they would be kept in memory
+    constexpr int64_t kPerStep = kChains * 64 * 2;
     const int64_t steps = (operations + kPerStep - 1) / kPerStep;
-    const __m512i ones = _mm512_set1_epi8(1);
-    __m512i dots[kChains];
-    for (__m512i& dot : dots) dot = _mm512_setzero_si512();
-    for (int64_t step = 0; step < steps; ++step) {
-        for (__m512i& dot : dots) dot = _mm512_dpbusd_epi32(dot, ones, ones);
-        __asm__ volatile("" : "+v"(dots[0]));  // or the compiler would see through the loop
+    const __m512i ones = _mm512_set1_epi8(1), zero = _mm512_setzero_si512();
+    __m512i a = zero, b = zero, c = zero, d = zero, e = zero, f = zero, g = zero, h = zero, i = zero, j = zero, k = zero, l = zero;
+    const auto step = [ones](__m512i& dot) {
+        dot = _mm512_dpbusd_epi32(dot, ones, ones);
+        __asm__ volatile("" : "+v"(dot));  // or the compiler would see through the loop
+    };
+    for (int64_t s = 0; s < steps; ++s) {
+        step(a), step(b), step(c), step(d), step(e), step(f);
+        step(g), step(h), step(i), step(j), step(k), step(l);
     }
-    for (__m512i& dot : dots) __asm__ volatile("" ::"v"(dot));
     return steps * kPerStep;
 }
 
