@@ -4,35 +4,82 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
+from platformdirs import user_data_path
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 import sapwood
 from sapwood.errors import SapwoodError
-from sapwood.runtime.server import models, openai_chat, openai_completions
+from sapwood.runtime.server import (
+    admin,
+    anthropic,
+    batches,
+    embeddings,
+    files,
+    models,
+    native,
+    ollama,
+    openai_chat,
+    openai_completions,
+    responses,
+    text,
+)
+from sapwood.runtime.server.access_log import AccessLog
+from sapwood.runtime.server.auth import Auth
 from sapwood.runtime.server.config import ServerConfig
-from sapwood.runtime.server.errors import ApiError, error_response, refusal_of
+from sapwood.runtime.server.errors import ApiError, JsonResponse, error_response, refusal_of
+from sapwood.runtime.server.limits import Limits
 from sapwood.runtime.server.service import Service
+from sapwood.runtime.server.storage import Storage
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
 
-ROUTERS = (models.router, openai_chat.router, openai_completions.router)
+ROUTERS = tuple(
+    module.router
+    for module in (
+        models,
+        openai_chat,
+        openai_completions,
+        embeddings,
+        responses,
+        files,
+        batches,
+        anthropic,
+        ollama,
+        native,
+        text,
+        admin,
+    )
+)
 
 
 def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     """The ASGI app over a connected client. It doesn't own the client: who made it closes it."""
-    service = Service(client, config or ServerConfig())
+    config = config or ServerConfig()
+    service = Service(client, config)
+    storage = cache(lambda: Storage(Path(config.data_dir or user_data_path("sapwood"))))
+    runner = batches.BatchRunner(service, storage)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        runner.resume()
         yield
+        await runner.close()
+        storage().close()
 
-    app = FastAPI(title="Sapwood", version=sapwood.__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="Sapwood", version=sapwood.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.storage = storage
+    app.state.batches = runner
+    app.state.responses = responses.ResponseStore()
+    _add_layers(app, service)
     app.add_exception_handler(SapwoodError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
     for router in ROUTERS:
@@ -40,12 +87,33 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     return app
 
 
+def _add_layers(app: FastAPI, service: Service) -> None:
+    """Around the routes, innermost first."""
+    config = service.config
+    app.add_middleware(Limits, service=service)
+    if config.api_keys or config.admin_keys:
+        app.add_middleware(Auth, keys=config.api_keys, admin_keys=config.admin_keys)
+    if config.cors_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    if config.access_log:
+        app.add_middleware(AccessLog)
+
+
 async def _on_error(request: Request, error: Exception) -> Response:
+    """A refusal in the envelope that clients of this path know."""
     assert isinstance(error, SapwoodError)
-    return error_response(refusal_of(error))
+    refusal = refusal_of(error)
+    if request.url.path.startswith("/v1/messages"):
+        return JsonResponse(anthropic.error_body(refusal), status_code=refusal.status)
+    if request.url.path.startswith("/api/"):
+        return JsonResponse({"error": refusal.message}, status_code=refusal.status)
+    return error_response(refusal)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = {404: f"there is no {request.url.path} here; see /docs", 405: f"{request.url.path} takes other methods"}
+    known = {
+        404: f"there is no {request.url.path} here; /openapi.json lists what there is",
+        405: f"{request.url.path} takes other methods",
+    }
     return error_response(refusal_of(ApiError(error.status_code, known.get(error.status_code, str(error.detail)))))

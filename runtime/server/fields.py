@@ -170,7 +170,11 @@ def sample(sampling: Sampling, index: int) -> Sampling:
 
 async def read(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     """The body, checked. Raises ApiError with the field's name where something is wrong."""
-    raw = await request.body()
+    return decode(await request.body(), decoder)
+
+
+def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """JSON, checked. Raises ApiError with the field's name where something is wrong."""
     try:
         return decoder.decode(raw or b"{}")
     except msgspec.ValidationError as error:

@@ -13,6 +13,18 @@ from sapwood.runtime.messages import Usage
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
+# Names of the backend's statistics that SGLang has too; the others get ours.
+STAT_NAMES = {
+    "num_waiting": "sglang:num_queue_reqs",
+    "num_slots": "sglang:max_total_num_tokens",
+    "num_used": "sglang:num_used_tokens",
+    "token_usage": "sglang:token_usage",
+    "hit_rate": "sglang:cache_hit_rate",
+    "throughput": "sglang:gen_throughput",
+    "num_evicted": "sglang:evicted_tokens_total",
+    "num_preempted": "sglang:num_retracted_reqs",
+}
+
 
 class Metrics:
     """One server's counters, in a registry of their own."""
@@ -40,15 +52,19 @@ class Metrics:
             "sglang:e2e_request_latency_seconds", "From arrival to the end.", buckets=SECONDS, registry=registry
         )
         self._gauges: dict[str, Gauge] = {}
+        self._num_running = 0
+        self._total = [0, 0, 0]  # prompt, cached, generated tokens
 
     @contextmanager
     def request(self) -> Iterator[Watch]:
         """Time one request."""
+        self._num_running += 1
         self.running.inc()
         watch = Watch(self)
         try:
             yield watch
         finally:
+            self._num_running -= 1
             self.running.dec()
             if watch.finished:
                 self.requests.inc()
@@ -56,12 +72,40 @@ class Metrics:
             else:
                 self.aborted.inc()
 
+    @property
+    def num_running(self) -> int:
+        """Requests being served now."""
+        return self._num_running
+
+    def summary(self) -> dict[str, float]:
+        """The totals that the page draws."""
+        return {
+            "running": self._num_running,
+            "prompt_tokens": self._total[0],
+            "cached_tokens": self._total[1],
+            "generated_tokens": self._total[2],
+        }
+
+    def set_stats(self, stats: dict[str, object]) -> None:
+        """Take over the backend's statistics as gauges."""
+        for name, value in stats.items():
+            if isinstance(value, (int, float)):
+                self.set(STAT_NAMES.get(name, f"sapwood:{name}"), value, f"The backend's {name}.")
+
     def set(self, name: str, value: float, text: str) -> None:
         """Set a gauge that is read when asked for, such as the tree's."""
         gauge = self._gauges.get(name)
         if gauge is None:
             gauge = self._gauges[name] = Gauge(name, text, registry=self.registry)
         gauge.set(value)
+
+    def add(self, usage: Usage) -> None:
+        """Count a finished request's tokens."""
+        counts = (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+        for i, (counter, count) in enumerate(zip((self.prompt, self.cached, self.generated), counts, strict=True)):
+            counter.inc(count)
+            self._total[i] += count
+        self.jumped.inc(usage.jumped_tokens)
 
     def text(self) -> bytes:
         """Prometheus' text format."""
@@ -92,7 +136,4 @@ class Watch:
         """The request ended as it should."""
         self.finished = True
         if usage is not None:
-            self._metrics.prompt.inc(usage.prompt_tokens)
-            self._metrics.cached.inc(usage.cached_tokens)
-            self._metrics.generated.inc(usage.completion_tokens)
-            self._metrics.jumped.inc(usage.jumped_tokens)
+            self._metrics.add(usage)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from sapwood.runtime.messages import Usage
 from sapwood.runtime.server.chat_fields import Chat, ChatRequest, prepare
 from sapwood.runtime.server.errors import JsonResponse
-from sapwood.runtime.server.fields import read
+from sapwood.runtime.server.fields import decode, read
 from sapwood.runtime.server.logprobs import chat_logprobs
 from sapwood.runtime.server.openapi import body
 from sapwood.runtime.server.reader import Part, Plain, Reader
@@ -32,10 +32,16 @@ async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
     fields = await read(request, decoder)
     service = service_of(request)
-    answer = Answer(service, prepare(service, fields))
+    told = Answer(service, prepare(service, fields))
     if fields.stream:
-        return await stream(request, answer.events())
-    return JsonResponse(answer.whole(await while_connected(request, service.complete_all(answer.chat.jobs))))
+        return await stream(request, told.events())
+    return JsonResponse(told.whole(await while_connected(request, service.complete_all(told.chat.jobs))))
+
+
+async def answer(service: Service, raw: bytes) -> dict[str, Any]:
+    """The whole answer to a body, without HTTP: for batches."""
+    told = Answer(service, prepare(service, decode(raw, decoder)))
+    return told.whole(await service.complete_all(told.chat.jobs))
 
 
 class Answer:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from sapwood.runtime.messages import Logprob, Usage
 from sapwood.runtime.server.errors import JsonResponse, invalid
-from sapwood.runtime.server.fields import GenerationFields, grammar_of, read, sampling_of
+from sapwood.runtime.server.fields import GenerationFields, decode, grammar_of, read, sampling_of
 from sapwood.runtime.server.logprobs import completion_logprobs
 from sapwood.runtime.server.openapi import body
 from sapwood.runtime.server.service import Job, Service, new_id, samples, service_of, total, usage_body
@@ -46,13 +46,20 @@ async def completions(request: Request) -> Response:
     fields = await read(request, decoder)
     service = service_of(request)
     prompts = prompts_of(fields.prompt, service)
-    answer = Answer(service, fields, prompts)
+    told = Answer(service, fields, prompts)
     if fields.stream:
-        return await stream(request, answer.events())
-    return JsonResponse(answer.whole(await while_connected(request, service.complete_all(answer.jobs))))
+        return await stream(request, told.events())
+    return JsonResponse(told.whole(await while_connected(request, service.complete_all(told.jobs))))
 
 
-def prompts_of(prompt: str | list[int | str | list[int]], service: Service) -> list[list[int]]:
+async def answer(service: Service, raw: bytes) -> dict[str, Any]:
+    """The whole answer to a body, without HTTP: for batches."""
+    fields = decode(raw, decoder)
+    told = Answer(service, fields, prompts_of(fields.prompt, service))
+    return told.whole(await service.complete_all(told.jobs))
+
+
+def prompts_of(prompt: str | list[int | str | list[int]], service: Service, param: str = "prompt") -> list[list[int]]:
     """The prompts as ids: one text, one list of ids, or a list of either."""
     if isinstance(prompt, str):
         prompts = [service.encode_prompt(prompt)]
@@ -62,12 +69,12 @@ def prompts_of(prompt: str | list[int | str | list[int]], service: Service) -> l
         prompts = []
         for item in prompt:
             if isinstance(item, int):
-                raise invalid("prompt mixes token ids with texts or lists; send one kind", "prompt")
+                raise invalid(f"{param} mixes token ids with texts or lists; send one kind", param)
             prompts.append(service.encode_prompt(item) if isinstance(item, str) else item)
     if not 0 < len(prompts) <= MAX_PROMPTS:
-        raise invalid(f"prompt holds {len(prompts)} prompts; send 1 to {MAX_PROMPTS}", "prompt")
+        raise invalid(f"{param} holds {len(prompts)} prompts; send 1 to {MAX_PROMPTS}", param)
     for ids in prompts:
-        service.check_prompt(ids, "prompt")
+        service.check_prompt(ids, param)
     return prompts
 
 

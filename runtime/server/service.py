@@ -47,7 +47,7 @@ class Service:
     started: float = field(default_factory=time.time)
     draining: bool = False
     alive: bool = True  # the backend answers
-    _running: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    _running: set[str] = field(default_factory=set)
 
     @property
     def info(self) -> ModelInfo:
@@ -124,20 +124,25 @@ class Service:
         finally:
             await _cancel(tasks)
 
-    async def stream(self, job: Job) -> AsyncGenerator[Chunk, None]:
-        """Run one job, chunk by chunk. Closing the generator ends the job."""
-        with self.metrics.request() as watch:
-            async with aclosing(self.client.astream(job.ids, job.sampling, **self._fields(job))) as chunks:
+    async def stream(self, job: Job, rid: str | None = None) -> AsyncGenerator[Chunk, None]:
+        """Run one job, chunk by chunk. Closing the generator ends the job; so does `abort` with its `rid`."""
+        fields = self._fields(job)
+        if rid is not None:
+            fields["rid"] = rid
+        with self.metrics.request() as watch, self._named(rid):
+            async with aclosing(self.client.astream(job.ids, job.sampling, **fields)) as chunks:
                 async for chunk in chunks:
                     watch.chunk(len(chunk.ids))
                     if chunk.usage is not None:
                         watch.finish(chunk.usage)
                     yield chunk
 
-    async def stream_all(self, jobs: Sequence[Job]) -> AsyncGenerator[tuple[int, Chunk], None]:
+    async def stream_all(
+        self, jobs: Sequence[Job], rids: Sequence[str] | None = None
+    ) -> AsyncGenerator[tuple[int, Chunk], None]:
         """Run jobs side by side; chunks come with the index of their job."""
         if len(jobs) == 1:
-            async with aclosing(self.stream(jobs[0])) as chunks:
+            async with aclosing(self.stream(jobs[0], rids[0] if rids else None)) as chunks:
                 async for chunk in chunks:
                     yield 0, chunk
             return
@@ -145,7 +150,7 @@ class Service:
 
         async def pump(index: int, job: Job) -> None:
             try:
-                async with aclosing(self.stream(job)) as chunks:
+                async with aclosing(self.stream(job, rids[index] if rids else None)) as chunks:
                     async for chunk in chunks:
                         queue.put_nowait((index, chunk))
             finally:
@@ -168,23 +173,23 @@ class Service:
         return fields
 
     @contextmanager
-    def named(self, rid: str) -> Iterator[None]:
-        """Let `abort(rid)` end the current task while the block runs."""
-        task = asyncio.current_task()
-        assert task is not None
+    def _named(self, rid: str | None) -> Iterator[None]:
+        if rid is None:
+            yield
+            return
         if rid in self._running:
             raise ApiError(409, f"a request with the id {rid!r} is running; choose another", param="rid")
-        self._running[rid] = task
+        self._running.add(rid)
         try:
             yield
         finally:
-            del self._running[rid]
+            self._running.discard(rid)
 
     def abort(self, prefix: str) -> int:
         """Cancel named requests whose id begins with `prefix`; returns how many."""
-        found = [task for rid, task in self._running.items() if rid.startswith(prefix)]
-        for task in found:
-            task.cancel()
+        found = [rid for rid in self._running if rid.startswith(prefix)]
+        for rid in found:
+            self.client.abort(rid)
         return len(found)
 
 

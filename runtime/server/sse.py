@@ -58,7 +58,11 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def stream(
-    request: Request, events: Events, *, on_error: Callable[[SapwoodError], bytes] = openai_error
+    request: Request,
+    events: Events,
+    *,
+    on_error: Callable[[SapwoodError], bytes] = openai_error,
+    media_type: str | None = None,
 ) -> Response:
     """Answer with `events`. Waits for the first, so that what is refused at once gets its own status."""
     try:
@@ -66,7 +70,7 @@ async def stream(
     except BaseException:
         await events.aclose()
         raise
-    return EventStream(first, events, on_error)
+    return EventStream(first, events, on_error, media_type)
 
 
 class EventStream(Response):
@@ -78,8 +82,8 @@ class EventStream(Response):
         self,
         first: bytes,
         rest: Events,
-        on_error: Callable[[SapwoodError], bytes] = openai_error,
-        media_type: str | None = None,
+        on_error: Callable[[SapwoodError], bytes],
+        media_type: str | None,
     ) -> None:
         self.status_code = 200
         self.background = None
