@@ -100,7 +100,8 @@ def _q8_0(blocks: Bytes) -> Floats:
 def _pairs(packed: Bytes, count: int) -> Bytes:
     """2-bit codes of a K block: 32 bytes hold 4 runs of 32 values. [n, 64] -> [n, count]."""
     halves = packed.reshape(len(packed), 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1)
-    return (halves & 3).reshape(len(packed), count)
+    codes: Bytes = (halves & 3).astype(np.uint8).reshape(len(packed), count)
+    return codes
 
 
 def _q2_k(blocks: Bytes) -> Floats:
@@ -121,7 +122,8 @@ def _q3_k(blocks: Bytes) -> Floats:
     masks = blocks[:, None, :32] >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1)
     codes = low_bits.astype(np.int8) - 4 * (1 - (masks & 1).reshape(-1, 256).astype(np.int8))
     step = _half(blocks, 108) * scales.astype(np.float32)
-    return step.repeat(16, axis=1) * codes.astype(np.float32)
+    values: Floats = step.repeat(16, axis=1) * codes.astype(np.float32)
+    return values
 
 
 def _k_scales(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -143,7 +145,8 @@ def _k_affine(blocks: Bytes, codes: Bytes) -> Floats:
 def _k_nibbles(packed: Bytes) -> Bytes:
     """[n, 128] -> [n, 8, 32]: each 32 bytes hold a run in their low nibbles and the next in the high ones."""
     runs = packed.reshape(-1, 4, 1, 32) >> np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
-    return (runs & 15).reshape(-1, 8, 32)
+    codes: Bytes = (runs & 15).astype(np.uint8).reshape(-1, 8, 32)
+    return codes
 
 
 def _q4_k(blocks: Bytes) -> Floats:
@@ -151,8 +154,8 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 
 def _q5_k(blocks: Bytes) -> Floats:
-    fifth = (blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1)) & 1
-    return _k_affine(blocks, _k_nibbles(blocks[:, 48:]) | (fifth << 4))
+    fifth: Bytes = ((blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1)) & 1).astype(np.uint8)
+    return _k_affine(blocks, _k_nibbles(blocks[:, 48:]) | (fifth << np.uint8(4)))
 
 
 def _q6_k(blocks: Bytes) -> Floats:
