@@ -93,7 +93,7 @@ def prompt_ids(client: Client, text: str, *, raw: bool, system: str | None) -> l
     """The prompt as token ids: a user's turn, or the bare text."""
     tokenizer = client.tokenizer
     if raw or not tokenizer.chat_template:
-        return tokenizer.encode(text, special=True, bos=tokenizer.add_bos)
+        return tokenizer.encode(text, special=True, bos=True)
     messages = [{"role": "system", "content": system}] if system else []
     return tokenizer.encode(tokenizer.render([*messages, {"role": "user", "content": text}]), special=True)
 

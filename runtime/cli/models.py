@@ -25,8 +25,8 @@ def pull(
     with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task(name, total=None)
 
-        def progress(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
 
         path = store.pull(name, progress)
     note(f"{name} is ready:")

@@ -94,7 +94,8 @@ async def server_info(request: Request) -> Response:
     )
 
 
-@router.api_route("/flush_cache", methods=["GET", "POST"])
+@router.get("/flush_cache")
+@router.post("/flush_cache", include_in_schema=False)
 async def flush_cache(request: Request) -> Response:
     """Forget all cached prefixes. 400 while requests are running."""
     service = service_of(request)

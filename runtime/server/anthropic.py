@@ -113,7 +113,7 @@ def to_chat(fields: CountRequest) -> ChatRequest:
     tools = [Tool(Function(t.name, t.description, t.input_schema)) for t in fields.tools or []]
     choice: dict[str, Any] = fields.tool_choice or {"type": "auto"}
     named = {"type": "function", "function": {"name": choice.get("name")}}
-    choices = {"auto": "auto", "any": "required", "none": "none", "tool": named}
+    choices: dict[str, str | dict[str, Any]] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
     if choice.get("type") not in choices:
         raise invalid(f"tool_choice.type is {choice.get('type')!r}; it must be auto, any, tool or none", "tool_choice")
     thinking = {"enable_thinking": fields.thinking.get("type") == "enabled"} if fields.thinking else None

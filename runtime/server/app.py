@@ -28,6 +28,7 @@ from sapwood.runtime.server import (
     openai_chat,
     openai_completions,
     responses,
+    static,
     text,
 )
 from sapwood.runtime.server.access_log import AccessLog
@@ -84,6 +85,8 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _on_http)
     for router in ROUTERS:
         app.include_router(router)
+    if config.page:
+        app.include_router(static.router)
     return app
 
 

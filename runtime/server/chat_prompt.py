@@ -9,6 +9,7 @@ from sapwood.runtime.server.errors import invalid
 from sapwood.runtime.server.service import Service
 from sapwood.runtime.server.tools import ToolPlan, instructions
 
+RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "template"})
 ROLES = {"system", "user", "assistant", "tool"}
 
 
@@ -31,6 +32,8 @@ def chat_ids(
     if tools and "tools" not in (service.tokenizer.chat_template or ""):
         turns = [_spelled(turn, plan) for turn in _told(turns, instructions(plan))]
         tools = None
+    for name in RESERVED.intersection(template_fields):
+        raise invalid(f"chat_template_kwargs may not set {name!r}; the request's own fields do", "chat_template_kwargs")
     opening = ""
     if continued:
         if turns[-1]["role"] != "assistant":

@@ -269,7 +269,7 @@ async def show(request: Request) -> Response:
 def _card(service: Service) -> dict[str, Any]:
     modified = datetime.fromtimestamp(service.started, timezone.utc).isoformat()
     digest = service.info.fingerprint
-    names = {"name": service.model, "model": service.model}
+    names: dict[str, Any] = {"name": service.model, "model": service.model}
     return {**names, "modified_at": modified, "size": 0, "digest": digest, "details": _details(service)}
 
 

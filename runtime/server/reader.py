@@ -65,6 +65,7 @@ class Calls:
         self._only = only
         self._held = ""
         self._scan: JsonScan | None = None
+        self._called = False
         self._skip = ""  # of the end text, what is still to come
 
     def push(self, text: str) -> list[Part]:
@@ -100,6 +101,7 @@ class Calls:
             parts.append(Part("call", match[1]))
             self._held = self._held[match.end() :]
             self._scan = JsonScan()
+            self._called = True
             return True
         if len(self._held) < MAX_HEADER:
             return False
@@ -134,7 +136,9 @@ class Calls:
         return not self._skip
 
     def _content(self, text: str) -> list[Part]:
-        return [] if self._only or not text else [Part("content", text)]
+        """Text outside of calls; blanks between two of them are none."""
+        dropped = self._only or not text or (self._called and text.isspace())
+        return [] if dropped else [Part("content", text)]
 
 
 class Reasoning:

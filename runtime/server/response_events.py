@@ -38,7 +38,7 @@ class ResponseWriter:
             "reasoning": "response.reasoning_text.delta",
             "call": "response.function_call_arguments.delta",
         }[kind]
-        extra = {"logprobs": []} if kind == "content" else {}
+        extra: dict[str, Any] = {"logprobs": []} if kind == "content" else {}
         return data + self._event(name, **self._place(kind), delta=part.text, **extra)
 
     def close(self) -> bytes:
@@ -90,6 +90,6 @@ class ResponseWriter:
             data += self._event("response.content_part.added", **self._place(kind), part=item["content"][0])
         return data
 
-    def _event(self, name: str, **fields: Any) -> bytes:
+    def _event(self, name: str, /, **fields: Any) -> bytes:
         self._sequence += 1
         return named_event(name, {"type": name, "sequence_number": self._sequence - 1, **fields})

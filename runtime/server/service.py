@@ -76,7 +76,7 @@ class Service:
 
     def encode_prompt(self, text: str) -> list[int]:
         """Ids of a raw prompt: special tokens in it count, and the model's beginning-of-text goes before it."""
-        return self.tokenizer.encode(text, special=True, bos=self.tokenizer.add_bos)
+        return self.tokenizer.encode(text, special=True, bos=True)
 
     def check_prompt(self, ids: Sequence[int], param: str) -> None:
         """Refuse what can't be continued: nothing at all, unknown ids, more than the context holds."""

@@ -63,7 +63,7 @@ async def tokenize(request: Request) -> Response:
     if fields.prompt is None:
         raise invalid("send prompt or messages", "prompt")
     tokenizer = service.tokenizer
-    bos = fields.add_special_tokens and tokenizer.add_bos
+    bos = fields.add_special_tokens
     texts = [fields.prompt] if isinstance(fields.prompt, str) else fields.prompt
     lists = [tokenizer.encode(text, special=True, bos=bos) for text in texts]
     counts = [len(ids) for ids in lists]

@@ -32,8 +32,8 @@ class ToolFormat:
 
     def header(self) -> re.Pattern[str]:
         """`begin` with the name as group 1 and any blanks between its parts, as unconstrained models vary them."""
-        pieces = [re.escape(piece) for piece in self.begin.split("{name}")]
-        return re.compile(r"([^\"\]]+)".join(piece.replace(r"\ ", r"\s*").replace(r"\n", r"\s*") for piece in pieces))
+        pieces = [r"\s*".join(map(re.escape, re.split(r"\s+", piece))) for piece in self.begin.split("{name}")]
+        return re.compile(r"([^\"\]]+)".join(pieces))
 
     def opening(self, tool: str) -> str:
         """The text before the arguments of a call to `tool`."""

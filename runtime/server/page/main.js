@@ -1,0 +1,84 @@
+// Wires the page together.
+
+import { ApiError, events, get, setKey } from "./api.js";
+import * as chat from "./chat.js";
+import { Chart } from "./charts.js";
+import { TreeView } from "./tree.js";
+
+const byId = (id) => document.getElementById(id);
+const banner = byId("banner");
+const status = byId("status");
+
+const speed = new Chart("speed", ["tokens"]);
+const hit = new Chart("hit", ["hit"]);
+const queue = new Chart("queue", ["running", "waiting"]);
+const kv = new Chart("kv", ["used"]);
+const tree = new TreeView(byId("tree"), byId("v-tree"));
+
+function say(state, text, problem = "") {
+  status.dataset.state = state;
+  status.textContent = text;
+  banner.hidden = !problem;
+  banner.textContent = problem;
+}
+
+let before = null; // the last totals, for rates
+
+function show(seen) {
+  const { stats, server } = seen;
+  const now = performance.now() / 1000;
+  const totals = { time: now, made: stats.generated_tokens ?? server.generated_tokens };
+  const rate = before ? Math.max(totals.made - before.made, 0) / (now - before.time) : 0;
+  before = totals;
+  speed.push([rate], `${rate.toFixed(0)} tok/s`, 10);
+  const share = server.prompt_tokens ? server.cached_tokens / server.prompt_tokens : 0;
+  hit.push([share], `${(100 * share).toFixed(0)} %`, 1);
+  const waiting = stats.num_waiting ?? 0;
+  queue.push([server.running, waiting], `${server.running}, ${waiting}`, 2);
+  const used = stats.num_slots ? 1 - stats.num_free / stats.num_slots : 0;
+  kv.push([used], `${(100 * used).toFixed(0)} %`, 1);
+  if (seen.tree) tree.update(seen.tree);
+}
+
+const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+async function watch() {
+  for (;;) {
+    try {
+      const [card] = (await get("v1/models")).data;
+      byId("model").textContent = `${card.id}, context ${card.max_model_len.toLocaleString()}`;
+      for await (const seen of events("watch")) {
+        if (seen.error) {
+          say("down", "backend down", seen.error);
+        } else {
+          say("up", "ready");
+          show(seen);
+        }
+      }
+    } catch (error) {
+      const text = error instanceof ApiError ? error.message : "The server can't be reached; trying again.";
+      say("down", error.status === 401 ? "key needed" : "offline", text);
+    }
+    await pause(1000);
+  }
+}
+
+byId("composer").addEventListener("submit", (event) => { event.preventDefault(); chat.submit(); });
+byId("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); chat.submit(); }
+});
+byId("stop").addEventListener("click", chat.abort);
+byId("clear").addEventListener("click", chat.clear);
+byId("key").addEventListener("change", (event) => setKey(event.target.value));
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") chat.abort();
+  if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement.tagName)) { event.preventDefault(); byId("prompt").focus(); }
+});
+document.body.dataset.panel = "chat";
+for (const tab of document.querySelectorAll("nav button")) {
+  tab.addEventListener("click", () => {
+    document.body.dataset.panel = tab.dataset.panel;
+    for (const other of document.querySelectorAll("nav button")) other.setAttribute("aria-pressed", String(other === tab));
+  });
+}
+watch();
