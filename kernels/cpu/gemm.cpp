@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <type_traits>
 
 #include "gemm_kernels.h"
 #include "isa.h"
@@ -38,8 +39,11 @@ QuantizeKernel quantize_kernel() {
     return portable::quantize;
 }
 
-// One panel's sums into its place in the output.
-void store(const float* sums, int rows, int lanes, float* out, int64_t out_stride, bool accumulate) {
+using FullBlock = std::integral_constant<int, kBlockOutputs>;
+
+// One panel's sums into its place in the output. `lanes` is a constant but for a last block that is not full.
+template <typename Lanes>
+void store(const float* sums, int rows, Lanes lanes, float* out, int64_t out_stride, bool accumulate) {
     for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride) {
         if (accumulate)
             for (int lane = 0; lane < lanes; ++lane) out[lane] += sums[lane];
@@ -100,7 +104,7 @@ void Activations::set_row(int64_t row, const float* x) {
 
 void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int64_t out_stride, int64_t col_begin,
           int64_t col_end, bool accumulate) {
-    alignas(64) float sums[kBlocksPerCall * kPanelRows * kBlockOutputs];
+    alignas(64) float sums[kBlocksPerCall * kSumsPerBlock];
     const bool is_bf16 = weights.layout.is_bf16();
     const Bf16Kernel bf16 = is_bf16 ? bf16_kernel() : nullptr;
     const Int8Kernel int8 = is_bf16 ? nullptr : int8_kernel(weights.layout);
@@ -117,7 +121,11 @@ void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int6
             for (int b = 0; b < count; ++b) {
                 const int64_t col = (first + b) * kBlockOutputs;
                 const int lanes = int(col_end - col < kBlockOutputs ? col_end - col : kBlockOutputs);
-                store(sums + b * kPanelRows * kBlockOutputs, num_rows, lanes, panel_out + col, out_stride, accumulate);
+                const float* block_sums = sums + b * kSumsPerBlock;
+                if (lanes == kBlockOutputs)
+                    store(block_sums, num_rows, FullBlock(), panel_out + col, out_stride, accumulate);
+                else
+                    store(block_sums, num_rows, lanes, panel_out + col, out_stride, accumulate);
             }
         }
     }

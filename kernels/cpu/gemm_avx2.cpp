@@ -154,7 +154,7 @@ struct Blocks {
     static void run(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
                     float* sums) {
         for (int b = 0; b < count; ++b)
-            run_block<L>(weights.block(first + b), weights.in, panel, rows, sums + b * kPanelRows * kBlockOutputs);
+            run_block<L>(weights.block(first + b), weights.in, panel, rows, sums + b * kSumsPerBlock);
     }
 };
 
@@ -174,7 +174,7 @@ void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const ui
         return _mm256_castsi256_ps(second ? _mm256_and_si256(pairs, odd) : _mm256_slli_epi32(pairs, 16));
     };
     constexpr int kRowsAtOnce = 4;
-    for (int b = 0; b < count; ++b, sums += kPanelRows * kBlockOutputs)
+    for (int b = 0; b < count; ++b, sums += kSumsPerBlock)
         for (int begin = 0; begin < rows; begin += kRowsAtOnce) {
             const int num = rows - begin < kRowsAtOnce ? rows - begin : kRowsAtOnce;
             const uint8_t* at = weights.block(first + b);

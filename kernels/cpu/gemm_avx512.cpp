@@ -97,75 +97,98 @@ inline void unpack_scales(const uint8_t* at, const SuperScales& super, WeightGro
     }
 }
 
-template <Layout L>
-inline __m512 add_group(const WeightGroup& group, const ActivationGroup& row, __m512 sum) {
+// Adds 32 inputs of `rows` rows to their sums with `blocks` blocks, all of them interleaved: each is a chain of
+// dependent instructions, and only several at once keep the multipliers busy.
+template <Layout L, int blocks, int rows>
+inline void add_group(const WeightGroup* group, const ActivationGroup* acts, __m512 (&sum)[rows][blocks]) {
     constexpr int kPerScale = 8 / L.scales();
     for (int s = 0; s < L.scales(); ++s) {
-        __m512i dot = _mm512_setzero_si512();
-        if constexpr (!L.has_offset) {
-            dot = _mm512_set1_epi32(L.scales() == 1 ? row.zero8 : row.half_zero8[s]);
-            if constexpr (L.bits > 4) dot = _mm512_slli_epi32(dot, L.bits - 4);
+        __m512i dot[rows][blocks];
+        for (int row = 0; row < rows; ++row) {
+            __m512i start = _mm512_setzero_si512();
+            if constexpr (!L.has_offset) {
+                start = _mm512_set1_epi32(L.scales() == 1 ? acts[row].zero8 : acts[row].half_zero8[s]);
+                if constexpr (L.bits > 4) start = _mm512_slli_epi32(start, L.bits - 4);
+            }
+            for (int b = 0; b < blocks; ++b) dot[row][b] = start;
         }
-        for (int j = kPerScale * s; j < kPerScale * (s + 1); ++j) {
-            int32_t four;
-            std::memcpy(&four, row.q + 4 * j, 4);
-            dot = _mm512_dpbusd_epi32(dot, group.q[j], _mm512_set1_epi32(four));
-        }
-        const __m512 scale = _mm512_mul_ps(group.scale[s], _mm512_set1_ps(row.scale));
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
-        if constexpr (L.has_offset)
-            sum = _mm512_fmadd_ps(group.offset[s], _mm512_set1_ps(L.scales() == 1 ? row.sum : row.half_sum[s]), sum);
+        for (int j = kPerScale * s; j < kPerScale * (s + 1); ++j)
+            for (int row = 0; row < rows; ++row) {
+                int32_t four;
+                std::memcpy(&four, acts[row].q + 4 * j, 4);
+                for (int b = 0; b < blocks; ++b)
+                    dot[row][b] = _mm512_dpbusd_epi32(dot[row][b], group[b].q[j], _mm512_set1_epi32(four));
+            }
+        for (int row = 0; row < rows; ++row)
+            for (int b = 0; b < blocks; ++b) {
+                const __m512 scale = _mm512_mul_ps(group[b].scale[s], _mm512_set1_ps(acts[row].scale));
+                sum[row][b] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[row][b]), scale, sum[row][b]);
+                if constexpr (L.has_offset) {
+                    const float row_sum = L.scales() == 1 ? acts[row].sum : acts[row].half_sum[s];
+                    sum[row][b] = _mm512_fmadd_ps(group[b].offset[s], _mm512_set1_ps(row_sum), sum[row][b]);
+                }
+            }
     }
-    return sum;
 }
 
-// Calls use(group, g) for every 32 inputs g of a block, in order.
-template <Layout L, typename Use>
-inline void for_each_group(const uint8_t* at, int64_t in, Use use) {
-    SuperScales super{};
+// Calls use(group, g) for every 32 inputs g of `blocks` blocks that stand block_bytes apart, in order;
+// group[b] is block b's part.
+template <Layout L, int blocks, typename Use>
+inline void for_each_group(const uint8_t* at, size_t block_bytes, int64_t in, Use use) {
+    SuperScales super[blocks];
+    WeightGroup group[blocks];
     for (int64_t g = 0; g < in / kGroup; ++g, at += L.group_bytes()) {
         if constexpr (L.two_level) {
             if (g % (kSuperGroup / kGroup) == 0) {
-                super.scale = load_halves(at);
-                if constexpr (L.has_offset) super.offset = load_halves(at + 32);
+                for (int b = 0; b < blocks; ++b) {
+                    super[b].scale = load_halves(at + b * block_bytes);
+                    if constexpr (L.has_offset) super[b].offset = load_halves(at + b * block_bytes + 32);
+                }
                 at += L.super_bytes();
             }
         }
-        for (size_t line = 0; line < L.group_bytes(); line += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(at + kPrefetchBytes + line), _MM_HINT_T1);
-        WeightGroup group;
-        unpack_planes<L>(at, group);
-        unpack_scales<L>(at + L.plane_bytes(), super, group);
+        for (int b = 0; b < blocks; ++b) {
+            const uint8_t* here = at + b * block_bytes;
+            for (size_t line = 0; line < L.group_bytes(); line += 64)
+                _mm_prefetch(reinterpret_cast<const char*>(here + kPrefetchBytes + line), _MM_HINT_T1);
+            unpack_planes<L>(here, group[b]);
+            unpack_scales<L>(here + L.plane_bytes(), super[b], group[b]);
+        }
         use(group, g);
     }
 }
 
+// One to four rows of one block, with their sums in registers.
 template <Layout L, int rows>
 void few_rows(const uint8_t* block, int64_t in, const ActivationGroup* panel, float* sums) {
-    __m512 sum[rows];
-    for (int row = 0; row < rows; ++row) sum[row] = _mm512_setzero_ps();
-    for_each_group<L>(block, in, [&](const WeightGroup& group, int64_t g) {
-        for (int row = 0; row < rows; ++row) sum[row] = add_group<L>(group, panel[g * rows + row], sum[row]);
+    __m512 sum[rows][1];
+    for (int row = 0; row < rows; ++row) sum[row][0] = _mm512_setzero_ps();
+    for_each_group<L, 1>(block, 0, in, [&, panel](const WeightGroup* group, int64_t g) {
+        add_group<L, 1, rows>(group, panel + g * rows, sum);
     });
-    for (int row = 0; row < rows; ++row) _mm512_store_ps(sums + 16 * row, sum[row]);
+    for (int row = 0; row < rows; ++row) _mm512_store_ps(sums + 16 * row, sum[row][0]);
 }
 
-template <Layout L>
-void many_rows(const uint8_t* block, int64_t in, const ActivationGroup* panel, int rows, float* sums) {
-    std::memset(sums, 0, size_t(rows) * 16 * sizeof(float));
-    for_each_group<L>(block, in, [&](const WeightGroup& group, int64_t g) {
+// The same for `rows` rows of `blocks` blocks, with the sums in memory.
+template <Layout L, int blocks, int rows>
+inline void add_to_sums(const WeightGroup* group, const ActivationGroup* acts, float* sums) {
+    __m512 sum[rows][blocks];
+    for (int row = 0; row < rows; ++row)
+        for (int b = 0; b < blocks; ++b) sum[row][b] = _mm512_load_ps(sums + b * kSumsPerBlock + row * 16);
+    add_group<L, blocks, rows>(group, acts, sum);
+    for (int row = 0; row < rows; ++row)
+        for (int b = 0; b < blocks; ++b) _mm512_store_ps(sums + b * kSumsPerBlock + row * 16, sum[row][b]);
+}
+
+// Any number of rows of one or two blocks. Two blocks share what is loaded of the rows.
+template <Layout L, int blocks>
+void many_rows(const uint8_t* block, size_t block_bytes, int64_t in, const ActivationGroup* panel, int rows, float* sums) {
+    for (int b = 0; b < blocks; ++b) std::memset(sums + b * kSumsPerBlock, 0, size_t(rows) * kBlockOutputs * sizeof(float));
+    for_each_group<L, blocks>(block, block_bytes, in, [=](const WeightGroup* group, int64_t g) {
         const ActivationGroup* acts = panel + g * rows;
         int row = 0;
-        for (; row + 4 <= rows; row += 4) {
-            __m512 sum[4];
-            for (int i = 0; i < 4; ++i) sum[i] = _mm512_load_ps(sums + 16 * (row + i));
-            for (int i = 0; i < 4; ++i) sum[i] = add_group<L>(group, acts[row + i], sum[i]);
-            for (int i = 0; i < 4; ++i) _mm512_store_ps(sums + 16 * (row + i), sum[i]);
-        }
-        for (; row < rows; ++row) {
-            const __m512 sum = _mm512_load_ps(sums + 16 * row);
-            _mm512_store_ps(sums + 16 * row, add_group<L>(group, acts[row], sum));
-        }
+        for (; row + 2 <= rows; row += 2) add_to_sums<L, blocks, 2>(group, acts + row, sums + row * 16);
+        if (row < rows) add_to_sums<L, blocks, 1>(group, acts + row, sums + row * 16);
     });
 }
 
@@ -173,14 +196,20 @@ template <Layout L>
 struct Blocks {
     static void run(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
                     float* sums) {
-        for (int b = 0; b < count; ++b, sums += kPanelRows * kBlockOutputs) {
-            const uint8_t* block = weights.block(first + b);
+        const size_t block_bytes = weights.block_bytes();
+        const uint8_t* block = weights.block(first);
+        for (int b = 0; b < count; ++b, block += block_bytes, sums += kSumsPerBlock) {
             switch (rows) {
-                case 1: few_rows<L, 1>(block, weights.in, panel, sums); break;
-                case 2: few_rows<L, 2>(block, weights.in, panel, sums); break;
-                case 3: few_rows<L, 3>(block, weights.in, panel, sums); break;
-                case 4: few_rows<L, 4>(block, weights.in, panel, sums); break;
-                default: many_rows<L>(block, weights.in, panel, rows, sums);
+                case 1: few_rows<L, 1>(block, weights.in, panel, sums); continue;
+                case 2: few_rows<L, 2>(block, weights.in, panel, sums); continue;
+                case 3: few_rows<L, 3>(block, weights.in, panel, sums); continue;
+                case 4: few_rows<L, 4>(block, weights.in, panel, sums); continue;
+            }
+            if (b + 1 == count) {
+                many_rows<L, 1>(block, 0, weights.in, panel, rows, sums);
+            } else {
+                many_rows<L, 2>(block, block_bytes, weights.in, panel, rows, sums);
+                ++b, block += block_bytes, sums += kSumsPerBlock;
             }
         }
     }

@@ -51,7 +51,7 @@ void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const ui
     const int64_t pairs = (weights.in + 1) / 2;
     const uint8_t* block = weights.block(first);
     if (count == kBlocksPerCall) return tiles<kBlocksPerCall>(block, weights.block_bytes(), pairs, panel, rows, sums);
-    for (int b = 0; b < count; ++b, block += weights.block_bytes(), sums += kPanelRows * kBlockOutputs)
+    for (int b = 0; b < count; ++b, block += weights.block_bytes(), sums += kSumsPerBlock)
         tiles<1>(block, 0, pairs, panel, rows, sums);
 }
 

@@ -10,8 +10,10 @@ namespace sapwood {
 constexpr int kBlocksPerCall = 4;         // blocks of outputs a kernel is asked for at once
 constexpr size_t kPrefetchBytes = 3072;  // how far ahead weights are fetched into L2: their latency times the bandwidth
 
+constexpr int kSumsPerBlock = kPanelRows * kBlockOutputs;
+
 // The sums of one panel of rows (1..kPanelRows) and blocks [first, first + count), count <= kBlocksPerCall:
-// sums[(block - first) * kPanelRows * 16 + row * 16 + lane]. Aligned to 64 bytes.
+// sums[(block - first) * kSumsPerBlock + row * 16 + lane]. Aligned to 64 bytes.
 using Int8Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
                             float* sums);
 using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows,

@@ -92,11 +92,11 @@ void int8_block(const PackedMatrix& weights, const uint8_t* at, const Activation
 void int8_blocks(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
                  float* sums) {
     for (int b = 0; b < count; ++b)
-        int8_block(weights, weights.block(first + b), panel, rows, sums + b * kPanelRows * kBlockOutputs);
+        int8_block(weights, weights.block(first + b), panel, rows, sums + b * kSumsPerBlock);
 }
 
 void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows, float* sums) {
-    for (int b = 0; b < count; ++b, sums += kPanelRows * kBlockOutputs) {
+    for (int b = 0; b < count; ++b, sums += kSumsPerBlock) {
         const uint8_t* at = weights.block(first + b);
         const uint32_t* pairs = panel;
         std::fill(sums, sums + rows * kBlockOutputs, 0.0f);
