@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher
 
+from sapwood.constrained.automaton import from_choices, from_regex, from_schema
+from sapwood.constrained.cache import GrammarCache
 from sapwood.constrained.general import GeneralGrammar, source_of
-from sapwood.constrained.vocabulary import as_vocabulary
+from sapwood.constrained.vocabulary import Vocabulary, as_vocabulary
 from sapwood.errors import GrammarError
 
 Whitespace = Literal["compact", "flexible"]
@@ -50,11 +52,26 @@ class Matcher(Protocol):
 
 
 class Grammar(Protocol):
-    """A compiled spec; immutable, shared by any number of matchers."""
+    """A compiled spec, shared by any number of matchers of one thread."""
 
     def matcher(self) -> Matcher:
         """A new matcher at the start of the text."""
         ...
+
+    def accepts(self, text: str) -> bool:
+        """Whether `text` as a whole matches."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether nothing matches, so that a mask would be empty from the start."""
+        ...
+
+    def sample(self, rng: random.Random | None = None) -> str:
+        """A random text that matches."""
+        ...
+
+
+CACHE: GrammarCache[Grammar] = GrammarCache()
 
 
 def compile(
@@ -74,15 +91,23 @@ def compile(
         raise GrammarError(f"a grammar spec has one key of {', '.join(KINDS)}; this one has {sorted(spec)}")
     kind, value = next(iter(spec.items()))
     vocabulary = as_vocabulary(tokenizer)
+    compact = whitespace == "compact"
+    key = (kind, value if isinstance(value, str) else json.dumps(value), compact, any_order, vocabulary.fingerprint)
+    return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout))
+
+
+def _compile(
+    kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float
+) -> Grammar:
     if kind == "regex":
-        return GeneralGrammar(LLMatcher.grammar_from_regex(value), vocabulary)
+        return from_regex(value, vocabulary, timeout=timeout)
+    if kind in ("choices", "json_schema") and isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise GrammarError(f"the {kind} can't be read as JSON: {error}") from error
     if kind == "choices":
-        choices = json.loads(value) if isinstance(value, str) else value
-        return GeneralGrammar(LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices))), vocabulary)
+        return from_choices(value, vocabulary)
     if kind == "json_schema":
-        flexible = whitespace == "flexible"
-        options: Any = {"whitespace_flexible": flexible, "lenient": True}
-        if not flexible:
-            options |= {"item_separator": ",", "key_separator": ":"}
-        return GeneralGrammar(LLMatcher.grammar_from_json_schema(value, overrides=options), vocabulary)
+        return from_schema(value, vocabulary, compact=compact, any_order=any_order, timeout=timeout)
     return GeneralGrammar(source_of(kind, value), vocabulary)

@@ -1,0 +1,188 @@
+"""Grammars that our own automata follow: JSON Schema, regular expressions, choices.
+
+The native part follows bytes and fills masks; here are the `Grammar` and `Matcher` around it, and the errors.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from sapwood.constrained.jump import canonical_jump
+from sapwood.constrained.regex import parse
+from sapwood.constrained.regex.tree import build
+from sapwood.constrained.schema import lower_schema
+from sapwood.constrained.vocabulary import Vocabulary
+from sapwood.errors import GrammarError
+from sapwood.kernels import _grammar
+
+MAX_BYTES = 500_000_000  # of a grammar's automata, as they grow
+MAX_FORCED = 4096  # bytes that are looked ahead
+MAX_VOCABULARIES = 4
+
+_vocabularies: dict[str, _grammar.Vocabulary] = {}
+
+
+class AutomatonGrammar:
+    """A compiled schema, regular expression or list of choices."""
+
+    def __init__(self, native: _grammar.Grammar, vocabulary: Vocabulary, num_words: int) -> None:
+        self.native = native
+        self.vocabulary = vocabulary
+        self.num_words = num_words
+
+    def matcher(self) -> AutomatonMatcher:
+        """A new matcher at the start of the text."""
+        return AutomatonMatcher(self)
+
+    def accepts(self, text: str) -> bool:
+        """Whether `text` as a whole matches, in the layout that the grammar was compiled for."""
+        matcher = _grammar.Matcher(self.native)
+        with grammar_errors():
+            return matcher.advance_bytes(text.encode("utf-8", "surrogatepass")) and matcher.may_end()
+
+    def is_empty(self) -> bool:
+        """Whether nothing matches, so that a mask would be empty from the start."""
+        matcher = _grammar.Matcher(self.native)
+        with grammar_errors():
+            return not matcher.may_end() and not matcher.allowed_bytes()
+
+    def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
+        """A random text that matches, of about `length` bytes where the grammar leaves the choice.
+
+        Raises GrammarError if the walk ends where nothing may follow.
+        """
+        rng = rng or random.Random()
+        matcher = _grammar.Matcher(self.native)
+        out = bytearray()
+        with grammar_errors():
+            while True:
+                allowed = matcher.allowed_bytes()
+                if matcher.may_end() and (not allowed or len(out) >= length or rng.random() < 0.1):
+                    return out.decode()
+                if not allowed:
+                    raise GrammarError(f"no text goes on from {bytes(out)!r}")
+                byte = _choose(rng, allowed, closing=len(out) >= length)
+                matcher.advance_bytes(bytes([byte]))
+                out.append(byte)
+
+
+def _choose(rng: random.Random, allowed: Sequence[int], closing: bool) -> int:
+    """Prefers plain letters, and what ends texts, arrays and objects once the sample is long enough."""
+    ends = [byte for byte in allowed if byte in b'"]}']
+    if ends and (closing or rng.random() < 0.25):
+        return rng.choice(ends)
+    plain = [byte for byte in allowed if 0x20 < byte < 0x7F and byte != 0x5C]
+    return rng.choice(plain if plain and rng.random() < 0.95 else allowed)
+
+
+class AutomatonMatcher:
+    """The `Matcher` of an `AutomatonGrammar`."""
+
+    def __init__(self, grammar: AutomatonGrammar) -> None:
+        self._grammar = grammar
+        self._native = _grammar.Matcher(grammar.native)
+        self._ids: list[int] = []
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        words = np.empty(self._grammar.num_words, np.uint32)
+        with grammar_errors():
+            self._native.fill_mask(words)
+        return words
+
+    def advance(self, id: int) -> None:
+        with grammar_errors():
+            if not self._native.advance(id):
+                raise ValueError(f"token {id} is not allowed here")
+        self._ids.append(id)
+
+    def forced(self) -> bytes:
+        with grammar_errors():
+            return self._native.forced(MAX_FORCED)
+
+    def jump(self) -> list[int]:
+        with grammar_errors():
+            forced = self._native.forced(MAX_FORCED)
+            return canonical_jump(self._native, self._grammar.vocabulary, self._ids, forced) if forced else []
+
+    def rollback(self, n: int) -> None:
+        self._native.rollback(n)
+        del self._ids[len(self._ids) - n :]
+
+    def is_done(self) -> bool:
+        with grammar_errors():
+            return self._native.is_done()
+
+    def may_end(self) -> bool:
+        with grammar_errors():
+            return self._native.may_end()
+
+
+@contextmanager
+def grammar_errors() -> Iterator[None]:
+    """Turns the native part's budget errors into GrammarError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise GrammarError(str(error) or "the grammar needs too much memory") from error
+
+
+def from_schema(
+    schema: object, vocabulary: Vocabulary, *, compact: bool, any_order: bool, timeout: float
+) -> AutomatonGrammar:
+    """Compile a JSON Schema."""
+    builder = _grammar.SchemaBuilder(compact, any_order, MAX_BYTES)
+    deadline = time.monotonic() + timeout
+    builder.start_clock(timeout)
+    try:
+        with grammar_errors():
+            root = lower_schema(schema, builder, compact, deadline)
+            builder.satisfiable(root)  # finds what is costly now rather than in the middle of a text
+    except RecursionError:
+        raise GrammarError("the schema is nested too deeply") from None
+    return _finish(builder, root, vocabulary, raw=False)
+
+
+def from_regex(pattern: str, vocabulary: Vocabulary, *, timeout: float) -> AutomatonGrammar:
+    """Compile a regular expression of Python's dialect; the whole text has to match."""
+    builder = _grammar.SchemaBuilder(True, False, MAX_BYTES)
+    builder.start_clock(timeout)
+    with grammar_errors():
+        regex = _grammar.RegexBuilder()
+        source = builder.pattern_source(regex, build(parse(pattern, "python"), regex), False)
+        root = builder.pattern(source)
+        builder.satisfiable(root)
+    return _finish(builder, root, vocabulary, raw=True)
+
+
+def from_choices(choices: Sequence[str], vocabulary: Vocabulary) -> AutomatonGrammar:
+    """Compile a list of texts, one of which it has to be."""
+    if not choices or not all(isinstance(choice, str) for choice in choices):
+        raise GrammarError("choices are a list of at least one text")
+    builder = _grammar.SchemaBuilder(True, False, MAX_BYTES)
+    with grammar_errors():
+        root = builder.in_texts(list(choices))
+    return _finish(builder, root, vocabulary, raw=True)
+
+
+def _finish(builder: _grammar.SchemaBuilder, root: int, vocabulary: Vocabulary, *, raw: bool) -> AutomatonGrammar:
+    with grammar_errors():
+        native = _grammar.Grammar(builder, root, raw, _native_vocabulary(vocabulary))
+    return AutomatonGrammar(native, vocabulary, (vocabulary.vocab_size + 31) // 32)
+
+
+def _native_vocabulary(vocabulary: Vocabulary) -> _grammar.Vocabulary:
+    """The tree of a vocabulary's tokens; building one takes a noticeable time, so the last few are kept."""
+    found = _vocabularies.get(vocabulary.fingerprint)
+    if found is None:
+        while len(_vocabularies) >= MAX_VOCABULARIES:
+            _vocabularies.pop(next(iter(_vocabularies)))
+        tokens = list(vocabulary.token_bytes)
+        found = _grammar.Vocabulary(tokens, vocabulary.vocab_size, sorted(vocabulary.eos_ids))
+        _vocabularies[vocabulary.fingerprint] = found
+    return found
