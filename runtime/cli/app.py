@@ -9,7 +9,8 @@ import typer
 
 import sapwood
 from sapwood.errors import SapwoodError
-from sapwood.runtime.cli import bench, chat, doctor, generate, models, run, serve
+from sapwood.runtime.cli import chat, doctor, generate, models, run, serve
+from sapwood.runtime.cli.bench import command as bench
 from sapwood.runtime.cli.terminal import say_error
 
 app = typer.Typer(

@@ -104,9 +104,9 @@ def _optional() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from sapwood.runtime import store
+    from sapwood.runtime.store import installed
 
-    found = store.installed()
+    found = installed()
     if found:
         yield Finding("models", "ok", ", ".join(model.name for model in found))
     else:

@@ -175,9 +175,9 @@ async def _lines(service: Service, job: Job, reader: Reader, key: str) -> Events
                 else:
                     calls[-1][1].append(part.text)
             if chunk.finish_reason is not None:
-                for name, pieces in calls:
-                    said = {"role": "assistant", "content": "", "tool_calls": [_call(name, "".join(pieces))]}
-                    yield _line({**_head(service), "message": said, "done": False})
+                for called, pieces in calls:
+                    calling = {"role": "assistant", "content": "", "tool_calls": [_call(called, "".join(pieces))]}
+                    yield _line({**_head(service), "message": calling, "done": False})
                 last = _last(service, chunk.finish_reason, chunk.usage, started)
                 yield _line({**last, key: {"role": "assistant", "content": ""} if key == "message" else ""})
 

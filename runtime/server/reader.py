@@ -65,7 +65,7 @@ class Calls:
         self._only = only
         self._held = ""
         self._scan: JsonScan | None = None
-        self._called = False
+        self._called = False  # a call just ended
         self._skip = ""  # of the end text, what is still to come
 
     def push(self, text: str) -> list[Part]:
@@ -136,9 +136,11 @@ class Calls:
         return not self._skip
 
     def _content(self, text: str) -> list[Part]:
-        """Text outside of calls; blanks between two of them are none."""
-        dropped = self._only or not text or (self._called and text.isspace())
-        return [] if dropped else [Part("content", text)]
+        """Text outside of calls; blanks that follow a call are none."""
+        if self._called:
+            text = text.lstrip()
+            self._called = not text
+        return [] if self._only or not text else [Part("content", text)]
 
 
 class Reasoning:
