@@ -1,0 +1,156 @@
+"""From logits to tokens. Row by row, so that what is chosen for a row never depends on the others.
+
+In this order: bias, penalties, mask, temperature, top-k, top-p, min-p. Randomness is counter-based: the number that decides
+is a hash of (seed, position), so a seed gives the same text in any batch, resumed or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Int32s = NDArray[np.int32]
+
+_NONE = np.empty(0, np.int32)
+_CANDIDATES = 1024  # most tokens that are sorted at first when only the likeliest matter
+
+
+@dataclass(slots=True)
+class SampleRow:
+    """How one token is to be chosen."""
+
+    seed: int  # 64 bits
+    position: int  # of the token being chosen, in its sequence
+    temperature: float = 1.0  # 0: the likeliest
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # on tokens of prompt and output (arXiv 1909.05858)
+    presence_penalty: float = 0.0  # on tokens of the output
+    frequency_penalty: float = 0.0  # likewise, times their count
+    bias_ids: Int32s = field(default_factory=lambda: _NONE)
+    bias_values: Floats = field(default_factory=lambda: _NONE.astype(np.float32))
+    prompt_ids: Int32s = field(default_factory=lambda: _NONE)  # only looked at for penalties
+    output_ids: Int32s = field(default_factory=lambda: _NONE)
+    mask: NDArray[np.uint32] | None = None  # [ceil(vocab / 32)], bit i % 32 of word i // 32: token i is allowed
+    num_logprobs: int | None = None  # None: no logprobs
+
+
+@dataclass(slots=True)
+class Sampled:
+    id: int
+    logprob: float | None = None  # under the raw distribution
+    top: list[tuple[int, float]] = field(default_factory=list)  # likeliest alternatives, best first
+
+
+def sample(logits: Floats, rows: Sequence[SampleRow]) -> list[Sampled]:
+    """Choose one token a row. logits: float32 [len(rows), vocab]; not changed."""
+    return [_sample_row(logits[i], row) for i, row in enumerate(rows)]
+
+
+def score(logits: Floats, ids: Int32s, num_top: int) -> list[Sampled]:
+    """The raw log probability of given tokens, one a row, with `num_top` alternatives."""
+    return [_with_logprobs(logits[i], int(token), num_top) for i, token in enumerate(ids)]
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments (SplitMix64, doi 10.1145/2714064.2660195)."""
+    z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & 0xFFFFFFFFFFFFFFFF
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return float((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Over one row, in float64 where sums are."""
+    shifted = logits - logits.max()
+    total = np.exp(shifted, dtype=np.float32).sum(dtype=np.float64)
+    result: Floats = shifted - np.float32(np.log(total))
+    return result
+
+
+def allowed(mask: NDArray[np.uint32], vocab: int) -> NDArray[np.bool_]:
+    """A packed mask as booleans [vocab]."""
+    bits = np.unpackbits(mask.view(np.uint8), count=vocab, bitorder="little")
+    return bits.view(np.bool_)
+
+
+def _sample_row(logits: Floats, row: SampleRow) -> Sampled:
+    token = _choose(_adjusted(logits, row), row)
+    return Sampled(token) if row.num_logprobs is None else _with_logprobs(logits, token, row.num_logprobs)
+
+
+def _with_logprobs(logits: Floats, token: int, num_top: int) -> Sampled:
+    logprobs = log_softmax(logits)
+    top: list[tuple[int, float]] = []
+    if num_top:
+        best = _largest(logprobs, num_top)
+        top = [(int(i), float(logprobs[i])) for i in best]
+    return Sampled(token, float(logprobs[token]), top)
+
+
+def _adjusted(logits: Floats, row: SampleRow) -> Floats:
+    """Bias, penalties and mask; a copy where anything changes."""
+    penalised = row.repetition_penalty != 1.0 or row.presence_penalty or row.frequency_penalty
+    if not len(row.bias_ids) and not penalised and row.mask is None:
+        return logits
+    values = logits.copy()
+    if len(row.bias_ids):
+        values[row.bias_ids] += row.bias_values
+    if row.repetition_penalty != 1.0:
+        seen = np.unique(np.concatenate([row.prompt_ids, row.output_ids]))
+        at = values[seen]
+        values[seen] = np.where(at > 0, at / row.repetition_penalty, at * row.repetition_penalty)
+    if (row.presence_penalty or row.frequency_penalty) and len(row.output_ids):
+        written, counts = np.unique(row.output_ids, return_counts=True)
+        values[written] -= row.presence_penalty + row.frequency_penalty * counts.astype(np.float32)
+    if row.mask is not None:
+        values[~allowed(row.mask, len(values))] = -np.inf
+    return values
+
+
+def _choose(values: Floats, row: SampleRow) -> int:
+    if row.temperature <= 0:
+        return int(values.argmax())
+    weights = np.exp((values - values.max()).astype(np.float64) / row.temperature)  # the likeliest has weight 1
+    if row.top_k or row.top_p < 1 or row.min_p > 0:
+        kept = _kept(weights, row)
+        cumulative = weights[kept].cumsum()
+        return int(kept[_drawn(cumulative, row)])
+    return _drawn(weights.cumsum(), row)
+
+
+def _drawn(cumulative: NDArray[np.float64], row: SampleRow) -> int:
+    """The index where the row's random number falls."""
+    return int(np.searchsorted(cumulative, uniform(row.seed, row.position) * cumulative[-1], side="right"))
+
+
+def _kept(weights: NDArray[np.float64], row: SampleRow) -> NDArray[np.intp]:
+    """The tokens that top-k, then top-p, then min-p leave, likeliest first."""
+    count = row.top_k or _CANDIDATES
+    kept = _largest(weights, count)
+    total = weights[kept].sum() if row.top_k else weights.sum()
+    while not row.top_k and len(kept) < len(weights):
+        least = weights[kept[-1]]
+        if weights[kept].sum() >= row.top_p * total or least < row.min_p or least == 0:
+            break
+        count *= 8
+        kept = _largest(weights, count)
+    if row.top_p < 1:
+        kept = kept[: int(np.searchsorted(weights[kept].cumsum(), row.top_p * total)) + 1]
+    return kept[weights[kept] >= row.min_p] if row.min_p > 0 else kept
+
+
+def _largest(values: NDArray[np.floating], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` largest values, largest first, equal ones by index."""
+    count = min(count, len(values))
+    if count < len(values):
+        least = np.partition(values, len(values) - count)[len(values) - count]
+        chosen = np.flatnonzero(values >= least)
+    else:
+        chosen = np.arange(len(values))
+    return chosen[np.lexsort((chosen, -values[chosen]))][:count]
