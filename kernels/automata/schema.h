@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -160,7 +161,7 @@ private:
     friend class Lowering;
     bool kind_satisfiable(const Roots* roots, Kind kind);
 
-    std::vector<Node> nodes_;
+    std::deque<Node> nodes_;  // references to nodes stay valid
     std::vector<Pattern> patterns_;
     std::unique_ptr<Dfa> utf8_;
     std::map<std::vector<int>, std::unique_ptr<Product>> products_;
