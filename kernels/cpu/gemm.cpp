@@ -15,7 +15,7 @@ namespace {
 Int8Kernel int8_kernel(const Layout& layout) {
     switch (current_isa()) {
 #if defined(__x86_64__)
-        case Isa::amx:
+        case Isa::amx: return amx::int8_kernel(layout);
         case Isa::avx512: return avx512::int8_kernel(layout);
         case Isa::avx2: return avx2::int8_kernel(layout);
 #endif
@@ -63,7 +63,8 @@ size_t Activations::bytes(Kind kind, int64_t rows, int64_t in) {
 
 Activations::Activations(int64_t max_rows, int64_t max_in)
     : capacity_(size_t(max_rows) * size_t((max_in + kGroup - 1) / kGroup) * sizeof(ActivationGroup)) {
-    memory_.reset(::operator new(capacity_, std::align_val_t(64)));
+    constexpr size_t kReadBeyond = 16 * sizeof(ActivationGroup);  // by kernels that take rows 16 at a time
+    memory_.reset(::operator new(capacity_ + kReadBeyond, std::align_val_t(64)));
 }
 
 void Activations::reset(Kind kind, int64_t rows, int64_t in) {

@@ -75,4 +75,8 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
 int64_t do_dots(int64_t operations);  // see gemm_probe.h
 }  // namespace avx512
 
+namespace amx {
+Int8Kernel int8_kernel(const Layout& layout);
+}  // namespace amx
+
 }  // namespace sapwood
