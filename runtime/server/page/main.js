@@ -69,6 +69,7 @@ byId("prompt").addEventListener("keydown", (event) => {
 });
 byId("stop").addEventListener("click", chat.abort);
 byId("clear").addEventListener("click", chat.clear);
+byId("key-form").addEventListener("submit", (event) => { event.preventDefault(); setKey(byId("key").value); });
 byId("key").addEventListener("change", (event) => setKey(event.target.value));
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") chat.abort();

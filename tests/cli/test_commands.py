@@ -1,0 +1,153 @@
+"""The command line explains itself, does what it says, and fails with one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+SAPWOOD = [sys.executable, "-m", "sapwood.runtime.cli"]
+COMMANDS = [["pull"], ["list"], ["rm"], ["run"], ["generate"], ["chat"], ["serve"], ["bench", "serve"], ["doctor"]]
+
+
+def sapwood(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SAPWOOD, *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "120", **env},
+    )
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_every_command_has_help(command: list[str]) -> None:
+    result = sapwood(*command, "--help")
+    assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sapwood.runtime.cli, sys; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "numpy", "fastapi", "zmq", "tokenizers"}.intersection(loaded)
+
+
+def test_serve_has_at_most_forty_options_and_each_says_what_it_is_for() -> None:
+    import typer
+
+    from sapwood.runtime.cli.app import app
+
+    serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    assert len(serve.params) <= 40
+    assert all(getattr(parameter, "help", None) for parameter in serve.params)
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (["generate", "hi", "--model", "no-such-model"], "sapwood pull"),
+        (["serve", "no-such-model", "--port", "0"], "sapwood pull"),
+        (["serve", "/nowhere/model.gguf", "--port", "0"], "/nowhere/model.gguf"),
+        (["serve", "fake", "--host", "256.1.1.1"], "--host"),
+        (["serve", "fake", "--api-key-file", "/nowhere"], "--api-key-file"),
+        (["serve", "fake", "--config", "/nowhere"], "--config"),
+        (["serve", "fake", "--port", "0", "--tls-cert", "/nowhere"], "--tls-cert"),
+        (["generate", "hi", "--model", "fake", "--regex", "(("], "regex"),
+        (["generate", "hi", "--model", "fake", "--json-schema", "{"], "JSON"),
+        (["generate", "hi", "--model", "fake", "--json-schema", "/nowhere"], "/nowhere"),
+        (["generate", "hi", "--regex", "a", "--choice", "b"], "can't be combined"),
+        (["generate", "", "--model", "fake"], "empty"),
+        (["run", "/nowhere.py"], "/nowhere.py"),
+        (["rm", "no-such-model"], "sapwood list"),
+        (["bench", "serve", "ftp://x"], "address"),
+        (["bench", "serve", "http://127.0.0.1:1/v1"], "can't be reached"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_a_non_zero_exit(args: list[str], part: str) -> None:
+    result = sapwood(*args)
+    said = " ".join(result.stderr.split())
+    assert result.returncode == 1, result
+    assert part in said and "Traceback" not in said and said.count("sapwood:") == 1
+
+
+def test_a_port_in_use_is_found_before_the_model_is_loaded() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = sapwood("serve", "no-such-model", "--port", str(taken.getsockname()[1]))
+    assert result.returncode == 1 and "in use" in result.stderr and "--port" in result.stderr
+
+
+def test_a_config_file_sets_options_and_refuses_unknown_ones(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("port = 99999\n")
+    assert "65535" in sapwood("serve", "--config", str(file)).stderr
+    file.write_text("prot = 8000\n")
+    assert "prot" in sapwood("serve", "--config", str(file)).stderr
+
+
+def test_generate_follows_a_grammar_and_writes_only_the_answer() -> None:
+    assert sapwood("generate", "hi", "--model", "fake", "--regex", "(yes|no)").stdout in ("yes\n", "no\n")
+    piped = sapwood("generate", "--model", "fake", "--choice", "only", stdin="a question")
+    assert piped.stdout == "only\n"
+
+
+def test_generate_writes_several_answers_one_a_line() -> None:
+    result = sapwood("generate", "hi", "--model", "fake", "--n", "3", "--seed", "1", "--regex", "[a-z]{4}")
+    assert all(len(json.loads(line)) == 4 for line in result.stdout.splitlines()) and result.stdout.count("\n") == 3
+    assert (
+        sapwood("generate", "hi", "--model", "fake", "--n", "3", "--seed", "1", "--regex", "[a-z]{4}").stdout
+        == result.stdout
+    )
+
+
+def test_chat_forks_undoes_and_follows_a_schema() -> None:
+    lines = ['/schema {"enum": ["ok"]}', "hello", "/fork other", "again", "/branches", "/undo", "/nothing", "/quit"]
+    result = sapwood("chat", "--model", "fake", stdin="\n".join(lines) + "\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count('"ok"') == 2
+    assert "other: 4 messages" in result.stderr and "main: 2 messages" in result.stderr
+    assert "Took back: again" in result.stderr and "there is no /nothing" in result.stderr
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_serve_ends_on_a_signal_and_leaves_no_process(sig: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*SAPWOOD, "serve", "fake", "--port", "0"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr
+    said = next(line for line in process.stderr if "http://" in line)
+    url = said.split("served at ")[1].split()[0]
+    body = {"prompt": "a", "max_tokens": 10**6, "ignore_eos": True, "stream": sig == signal.SIGINT}
+    if sig == signal.SIGINT:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+            next(stream.iter_lines())
+            started = time.monotonic()
+            os.killpg(process.pid, sig)
+            process.wait(10)
+    else:
+        started = time.monotonic()
+        process.send_signal(sig)
+        process.wait(10)
+    assert time.monotonic() - started < 3
+    process.stderr.close()
+    with pytest.raises(ProcessLookupError):  # nobody is left in its group
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+
+
+def test_doctor_looks_around() -> None:
+    result = sapwood("doctor")
+    assert "processor" in result.stdout and "models" in result.stdout

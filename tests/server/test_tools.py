@@ -1,0 +1,121 @@
+"""Tool calls are valid for their schema, and told apart from text while they are being written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.runtime.server.reader import Calls, Part, Reader, Reasoning
+from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, Function, Tool, ToolFormat, format_of
+
+HELLO: Any = [{"role": "user", "content": "weather?"}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": CITY}},
+    {"type": "function", "function": {"name": "get_time", "parameters": CITY}},
+]
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+
+
+def read(reader: Reader, texts: list[str]) -> list[tuple[str, str]]:
+    """All parts, neighbours of one kind joined."""
+    parts = [part for text in texts for part in reader.push(text)] + reader.finish()
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].kind == part.kind and part.kind != "call":
+            joined[-1] = Part(part.kind, joined[-1].text + part.text)
+        else:
+            joined.append(part)
+    return [(part.kind, part.text) for part in joined]
+
+
+@pytest.mark.parametrize("format", [HERMES, LLAMA3, MISTRAL])
+@given(cuts=st.lists(st.integers(0, 500), max_size=8), text=st.text(st.characters(codec="utf-8"), max_size=20))
+def test_a_call_is_found_however_the_text_is_cut(format: ToolFormat, cuts: list[int], text: str) -> None:
+    arguments = json.dumps({"city": text, "deep": [{"a": "}"}]})
+    whole = f"Let me look. {format.opening('get_weather')}{arguments}{format.end}"
+    expected = [("content", "Let me look. "), ("call", "get_weather"), ("arguments", arguments)]
+    assert read(Calls(format), pieces(whole, cuts)) == expected
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_text_that_only_looks_like_a_call_stays_text(cuts: list[int]) -> None:
+    text = "The tag <tool_call> is written so; a <tool_c is none. " + "x" * 300
+    assert read(Calls(HERMES), pieces(text, cuts)) == [("content", text)]
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_reasoning_ends_where_its_tag_does(cuts: list[int]) -> None:
+    text = "<think>2 < 3, so</think>\n\nYes."
+    assert read(Reasoning(Calls(HERMES)), pieces(text, cuts)) == [("reasoning", "2 < 3, so"), ("content", "Yes.")]
+
+
+def test_reasoning_may_begin_in_the_prompt() -> None:
+    parts = read(Reasoning(Calls(HERMES), inside=True), ["so it is</think>yes"])
+    assert parts == [("reasoning", "so it is"), ("content", "yes")]
+
+
+def test_the_format_is_found_from_the_template() -> None:
+    assert format_of("... <tool_call> ...") is HERMES
+    assert format_of("[TOOL_CALLS]") is MISTRAL
+    assert format_of("<|python_tag|>") is LLAMA3
+    assert format_of(None) is HERMES
+
+
+def test_a_tool_without_parameters_takes_an_empty_object() -> None:
+    assert Tool(Function("now")).function.schema()["properties"] == {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_named_tool_is_called(ai: openai.OpenAI, stream: bool) -> None:
+    choice: Any = {"type": "function", "function": {"name": "get_time"}}
+    ((name, arguments),) = call(ai, stream, tool_choice=choice)
+    assert name == "get_time" and json.loads(arguments)["city"] in ("Oslo", "Rome")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_required_call_is_one_of_the_tools(ai: openai.OpenAI, stream: bool) -> None:
+    ((name, arguments),) = call(ai, stream, tool_choice="required", parallel_tool_calls=False)
+    assert name in ("get_weather", "get_time") and json.loads(arguments)["city"] in ("Oslo", "Rome")
+
+
+def call(ai: openai.OpenAI, stream: bool, **fields: Any) -> list[tuple[str, str]]:
+    """The calls that an answer makes, as (name, arguments)."""
+    if not stream:
+        answer = ai.chat.completions.create(model="m", messages=HELLO, tools=TOOLS, **fields)
+        assert answer.choices[0].finish_reason == "tool_calls"
+        calls: Any = answer.choices[0].message.tool_calls
+        return [(one.function.name, one.function.arguments) for one in calls]
+    found: list[list[str]] = []
+    for chunk in ai.chat.completions.create(model="m", messages=HELLO, tools=TOOLS, stream=True, **fields):
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            assert delta.function
+            if delta.function.name:
+                found.append([delta.function.name, ""])
+            found[delta.index][1] += delta.function.arguments or ""
+    return [(name, arguments) for name, arguments in found]
+
+
+def test_a_conversation_with_results_goes_on(ai: openai.OpenAI) -> None:
+    called: Any = {"id": "c1", "type": "function", "function": {"name": "get_time", "arguments": '{"city": "Oslo"}'}}
+    messages: Any = [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "content": "12:00"},
+    ]
+    answer = ai.chat.completions.create(model="m", messages=messages, tools=TOOLS, tool_choice="none", max_tokens=3)
+    assert answer.choices[0].message.tool_calls is None
