@@ -1,7 +1,8 @@
 // Matrix multiplication: out[r][c] = sum over k of activations[r][k] * weights[c][k].
 //
-// Exactness. A row's result has the same bits whatever the other rows, their number, the range of columns and the thread
-// are: integer dot products over 16 or 32 inputs are exact, and the floats of one output are summed group after group,
+// Exactness. A row's result has the same bits whatever the other rows, their number, the range of columns and the
+// thread are: integer dot products over 16 or 32 inputs are exact, and the floats of one output are summed group after
+// group,
 //     acc = fma(float(dot - zero * sum), weight_scale * row_scale, acc);  acc = fma(offset, row_scale * sum, acc)
 // by every kernel in this order. For the integer layouts the bits are also the same in all instruction sets; for BF16
 // they may differ between sets (denormals), not within one.
@@ -33,7 +34,7 @@ static_assert(sizeof(ActivationGroup) == 64);
 // Rows stand in panels of kPanelRows; a panel is [groups][rows of the panel], so that a kernel that holds a group of
 // weights walks all rows linearly. bfloat16: [panel][in / 2][rows of the panel] pairs.
 class Activations {
-   public:
+ public:
     enum class Kind { int8, bf16 };
     static Kind kind_for(const Layout& layout) { return layout.is_bf16() ? Kind::bf16 : Kind::int8; }
     static size_t bytes(Kind kind, int64_t rows, int64_t in);
@@ -57,7 +58,7 @@ class Activations {
     const ActivationGroup* int8_panel(int64_t panel) const;
     const uint32_t* bf16_panel(int64_t panel) const;  // a pair of bfloat16, the even input in the low half
 
-   private:
+ private:
     struct Free {
         void operator()(void* memory) const;
     };
@@ -68,9 +69,9 @@ class Activations {
     int64_t in_ = 0;
 };
 
-// out[r * out_stride + c] = (accumulate ? itself : 0) + the product, for all rows r and columns c in [col_begin, col_end).
-// col_begin is a multiple of kBlockOutputs, and so is col_end unless it is weights.out. Other columns are not touched.
-// Threads share a matmul by calling this on disjoint ranges.
+// out[r * out_stride + c] = (accumulate ? itself : 0) + the product, for all rows r and columns c of
+// [col_begin, col_end). col_begin is a multiple of kBlockOutputs, and so is col_end unless it is weights.out. Other
+// columns are not touched. Threads share a matmul by calling this on disjoint ranges.
 void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int64_t out_stride, int64_t col_begin,
           int64_t col_end, bool accumulate = false);
 

@@ -36,7 +36,8 @@ inline __m256 load_bytes(const uint8_t* at) {
 }
 
 inline __m256i moved(__m256i plane, int right) {
-    return right >= 0 ? _mm256_srl_epi16(plane, _mm_cvtsi32_si128(right)) : _mm256_sll_epi16(plane, _mm_cvtsi32_si128(-right));
+    return right >= 0 ? _mm256_srl_epi16(plane, _mm_cvtsi32_si128(right))
+                      : _mm256_sll_epi16(plane, _mm_cvtsi32_si128(-right));
 }
 
 template <Layout L>
@@ -106,8 +107,10 @@ inline __m256 add_group(const WeightGroup& group, int half, const ActivationGrou
     for (int s = 0; s < L.scales(); ++s) {
         const int begin = kPerScale * s, end = begin + kPerScale;
         __m256i dot = dot_nibbles<kSteps>(group.q, half, row.q, begin, end);
-        if constexpr (L.bits == 8)
-            dot = _mm256_add_epi32(dot, _mm256_slli_epi32(dot_nibbles<kSteps>(group.q + 8, half, row.q, begin, end), 4));
+        if constexpr (L.bits == 8) {
+            const __m256i high = dot_nibbles<kSteps>(group.q + 8, half, row.q, begin, end);
+            dot = _mm256_add_epi32(dot, _mm256_slli_epi32(high, 4));
+        }
         if constexpr (!L.has_offset) {
             const int32_t zero8 = L.scales() == 1 ? row.zero8 : row.half_zero8[s];
             dot = _mm256_add_epi32(dot, _mm256_set1_epi32(zero8 * (1 << (L.bits - 4))));
@@ -185,9 +188,11 @@ void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const ui
                 const __m256i w[2] = {load(at), load(at + 32)};
                 for (int row = 0; row < num; ++row) {
                     const __m256i x = _mm256_set1_epi32(int(pairs[row]));
-                    for (int half = 0; half < 2; ++half)
-                        for (const bool second : {true, false})
-                            sum[row][half] = _mm256_fmadd_ps(pair_part(w[half], second), pair_part(x, second), sum[row][half]);
+                    for (const bool second : {true, false})
+                        for (int half = 0; half < 2; ++half) {
+                            const __m256 weight = pair_part(w[half], second);
+                            sum[row][half] = _mm256_fmadd_ps(weight, pair_part(x, second), sum[row][half]);
+                        }
                 }
             }
             for (int row = 0; row < num; ++row)
@@ -203,7 +208,7 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
         for (int i = 0; i < 4; ++i)
             largest_lanes = _mm256_max_ps(largest_lanes, _mm256_and_ps(_mm256_loadu_ps(x + 8 * i), magnitude));
         const float largest = largest_lane(largest_lanes);
-        const __m256 inverse = _mm256_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+        const __m256 inverse = _mm256_set1_ps(inverse_scale(largest));
         alignas(32) int32_t q[kGroup];
         for (int i = 0; i < 4; ++i)
             _mm256_store_si256(reinterpret_cast<__m256i*>(q + 8 * i),

@@ -74,8 +74,10 @@ inline void add_to_sums(const WeightGroup* group, const ActivationGroup* acts, f
 
 // Any number of rows of one or two blocks. Two blocks share what is loaded of the rows.
 template <Layout L, int blocks>
-void many_rows(const uint8_t* block, size_t block_bytes, int64_t in, const ActivationGroup* panel, int rows, float* sums) {
-    for (int b = 0; b < blocks; ++b) std::memset(sums + b * kSumsPerBlock, 0, size_t(rows) * kBlockOutputs * sizeof(float));
+void many_rows(const uint8_t* block, size_t block_bytes, int64_t in, const ActivationGroup* panel, int rows,
+               float* sums) {
+    const size_t sums_bytes = size_t(rows) * kBlockOutputs * sizeof(float);
+    for (int b = 0; b < blocks; ++b) std::memset(sums + b * kSumsPerBlock, 0, sums_bytes);
     for_each_group<L, blocks>(block, block_bytes, in, [=](const WeightGroup* group, int64_t g) {
         const ActivationGroup* acts = panel + g * rows;
         int row = 0;
@@ -116,7 +118,7 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
         const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
         const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
         const float scale = largest / 127.0f;
-        const __m512 inverse = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+        const __m512 inverse = _mm512_set1_ps(inverse_scale(largest));
         const __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
         const __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
         _mm_store_si128(reinterpret_cast<__m128i*>(groups->q), _mm512_cvtepi32_epi8(q0));
@@ -130,7 +132,8 @@ int64_t do_dots(int64_t operations) {
     constexpr int64_t kPerStep = kChains * 64 * 2;
     const int64_t steps = (operations + kPerStep - 1) / kPerStep;
     const __m512i ones = _mm512_set1_epi8(1), zero = _mm512_setzero_si512();
-    __m512i a = zero, b = zero, c = zero, d = zero, e = zero, f = zero, g = zero, h = zero, i = zero, j = zero, k = zero, l = zero;
+    __m512i a = zero, b = zero, c = zero, d = zero, e = zero, f = zero;
+    __m512i g = zero, h = zero, i = zero, j = zero, k = zero, l = zero;
     const auto step = [ones](__m512i& dot) {
         dot = _mm512_dpbusd_epi32(dot, ones, ones);
         __asm__ volatile("" : "+v"(dot));  // or the compiler would see through the loop

@@ -24,10 +24,13 @@ using Bytes2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device:
 
 // A packed matrix that owns its memory.
 class OwnedMatrix {
-   public:
+ public:
     OwnedMatrix(const std::string& format_name, Bytes2 rows, int64_t in, int threads)
-        : format_(format_from_name(format_name)), matrix_{layout_of(format_), int64_t(rows.shape(0)), in}, memory_(matrix_.bytes()) {
-        if (rows.shape(1) != format_row_bytes(format_, in)) throw std::invalid_argument("rows have the wrong number of bytes");
+        : format_(format_from_name(format_name)),
+          matrix_{layout_of(format_), int64_t(rows.shape(0)), in},
+          memory_(matrix_.bytes()) {
+        if (rows.shape(1) != format_row_bytes(format_, in))
+            throw std::invalid_argument("rows have the wrong number of bytes");
         uint8_t* target = memory_.take(matrix_.bytes());
         matrix_.data = target;
         nb::gil_scoped_release unlocked;
@@ -35,7 +38,7 @@ class OwnedMatrix {
     }
     const PackedMatrix& matrix() const { return matrix_; }
 
-   private:
+ private:
     Format format_;
     PackedMatrix matrix_;
     WeightMemory memory_;
@@ -51,8 +54,8 @@ void checked_gemm(const OwnedMatrix& weights, const Activations& rows, Floats2 o
     const PackedMatrix& matrix = weights.matrix();
     if (rows.in() != matrix.in || rows.kind() != Activations::kind_for(matrix.layout))
         throw std::invalid_argument("the activations were not made for this matrix");
-    if (int64_t(out.shape(0)) != rows.rows() || int64_t(out.shape(1)) < end || end > matrix.out || begin < 0 || begin > end ||
-        begin % kBlockOutputs != 0 || (end % kBlockOutputs != 0 && end != matrix.out))
+    if (int64_t(out.shape(0)) != rows.rows() || int64_t(out.shape(1)) < end || end > matrix.out || begin < 0 ||
+        begin > end || begin % kBlockOutputs != 0 || (end % kBlockOutputs != 0 && end != matrix.out))
         throw std::invalid_argument("the range of columns does not fit");
     nb::gil_scoped_release unlocked;
     gemm(matrix, rows, out.data(), int64_t(out.shape(1)), begin, end, accumulate);
@@ -69,9 +72,11 @@ Activations* activations_for(const OwnedMatrix& weights, ConstFloats2 x) {
 
 void bind_gemm(nb::module_& m) {
     nb::class_<OwnedMatrix>(m, "PackedMatrix", "A weight matrix [out, in], packed for the matmul kernels.")
-        .def(nb::init<const std::string&, Bytes2, int64_t, int>(), "format"_a, "rows"_a.noconvert(), "in_size"_a, "threads"_a = 1)
+        .def(nb::init<const std::string&, Bytes2, int64_t, int>(), "format"_a, "rows"_a.noconvert(), "in_size"_a,
+             "threads"_a = 1)
         .def_prop_ro("nbytes", [](const OwnedMatrix& self) { return self.matrix().bytes(); })
-        .def_prop_ro("shape", [](const OwnedMatrix& self) { return nb::make_tuple(self.matrix().out, self.matrix().in); })
+        .def_prop_ro("shape",
+                     [](const OwnedMatrix& self) { return nb::make_tuple(self.matrix().out, self.matrix().in); })
         .def(
             "dequantize_row",
             [](const OwnedMatrix& self, int64_t row, Floats1 out) {
@@ -91,7 +96,8 @@ void bind_gemm(nb::module_& m) {
         },
         "data"_a.noconvert(), "Read an array once, linearly: what memory gives one thread.");
     m.def("do_dots", &do_dots, "operations"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Multiply and add 8-bit integers in registers; returns the number of operations done, 0 where there is no probe.");
+          "Multiply and add 8-bit integers in registers; returns the number of operations done, 0 where there is no "
+          "probe.");
     m.def("available_isas", [] {
         std::vector<std::string> names;
         for (Isa isa : available_isas()) names.emplace_back(isa_name(isa));

@@ -7,22 +7,25 @@
 
 namespace sapwood {
 
-constexpr int kBlocksPerCall = 4;         // blocks of outputs a kernel is asked for at once
+constexpr int kBlocksPerCall = 4;        // blocks of outputs a kernel is asked for at once
 constexpr size_t kPrefetchBytes = 3072;  // how far ahead weights are fetched into L2: their latency times the bandwidth
 
 constexpr int kSumsPerBlock = kPanelRows * kBlockOutputs;
 
 // The sums of one panel of rows (1..kPanelRows) and blocks [first, first + count), count <= kBlocksPerCall:
 // sums[(block - first) * kSumsPerBlock + row * 16 + lane]. Aligned to 64 bytes.
-using Int8Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
-                            float* sums);
+using Int8Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel,
+                            int rows, float* sums);
 using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows,
                             float* sums);
 // Quantize x [in] into records `stride` apart.
 using QuantizeKernel = void (*)(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 
+// What turns x into q. Groups too small for a finite inverse count as zeros.
+static inline float inverse_scale(float largest) { return largest > 1e-36f ? 127.0f / largest : 0.0f; }
+
 // A record's scale and sums, once its q are in place.
-inline void finish_group(ActivationGroup& group, float scale, int32_t first_half, int32_t second_half) {
+static inline void finish_group(ActivationGroup& group, float scale, int32_t first_half, int32_t second_half) {
     group.scale = scale;
     group.sum = scale * float(first_half + second_half);
     group.half_sum[0] = scale * float(first_half);

@@ -63,7 +63,8 @@ void add_group(const Layout& layout, const WeightGroup& group, const ActivationG
         const float row_sum = num_scales == 1 ? row.sum : row.half_sum[s];
         for (int lane = 0; lane < kBlockOutputs; ++lane) {
             int32_t dot = layout.has_offset ? 0 : zero * (1 << zero_shift);
-            for (int k = s * layout.group; k < (s + 1) * layout.group; ++k) dot += int(group.q[k][lane]) * int(row.q[k]);
+            for (int k = s * layout.group; k < (s + 1) * layout.group; ++k)
+                dot += int(group.q[k][lane]) * int(row.q[k]);
             sums[lane] = std::fma(float(dot), group.scale[s][lane] * row.scale, sums[lane]);
             if (layout.has_offset) sums[lane] = std::fma(group.offset[s][lane], row_sum, sums[lane]);
         }
@@ -118,7 +119,7 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
         float largest = 0;
         for (int k = 0; k < kGroup; ++k) largest = std::max(largest, std::fabs(x[k]));
         const float scale = largest / 127.0f;
-        const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+        const float inverse = inverse_scale(largest);
         int32_t half[2] = {0, 0};
         for (int k = 0; k < kGroup; ++k) {
             const int q = int(std::nearbyint(x[k] * inverse));

@@ -60,8 +60,8 @@ Isa current_isa() { return chosen().load(std::memory_order_relaxed); }
 
 void set_isa(Isa isa) {
     if (isa > best_isa())
-        throw std::invalid_argument(std::string("this machine has no ") + isa_name(isa) + "; its best instruction set is " +
-                                    isa_name(best_isa()));
+        throw std::invalid_argument(std::string("this machine has no ") + isa_name(isa) +
+                                    "; its best instruction set is " + isa_name(best_isa()));
     chosen().store(isa, std::memory_order_relaxed);
 }
 

@@ -76,7 +76,8 @@ void store_unit(uint8_t* target, const Layout& layout, int lane, const PlainUnit
         uint8_t* scales = target + layout.plane_bytes();
         for (int s = 0; s < layout.scales(); ++s, scales += 16) {
             scales[lane] = uint8_t(unit.scale[layout.scales() * group + s]);
-            if (layout.has_offset) scales[16 * layout.scales() + lane] = uint8_t(unit.offset[layout.scales() * group + s]);
+            if (layout.has_offset)
+                scales[16 * layout.scales() + lane] = uint8_t(unit.offset[layout.scales() * group + s]);
         }
     }
 }
@@ -94,24 +95,37 @@ void pack_integer_block(const PackedMatrix& matrix, uint8_t* target, Format form
         }
 }
 
-float load_float(Format format, const uint8_t* at) {
+// `count` encoded floats, rounded to bfloat16.
+void round_floats(Format format, const uint8_t* from, int64_t count, uint16_t* to) {
     if (format == Format::F32) {
-        float value;
-        std::memcpy(&value, at, 4);
-        return value;
+        for (int64_t i = 0; i < count; ++i) {
+            float value;
+            std::memcpy(&value, from + 4 * i, 4);
+            to[i] = float_to_bf16(value);
+        }
+    } else if (format == Format::F16) {
+        for (int64_t i = 0; i < count; ++i) {
+            uint16_t half;
+            std::memcpy(&half, from + 2 * i, 2);
+            to[i] = float_to_bf16(half_to_float(half));
+        }
+    } else {
+        std::memcpy(to, from, size_t(count) * 2);
     }
-    uint16_t bits;
-    std::memcpy(&bits, at, 2);
-    return format == Format::F16 ? half_to_float(bits) : bf16_to_float(bits);
 }
 
 void pack_float_block(const PackedMatrix& matrix, uint8_t* target, Format format, const uint8_t* rows, int lanes) {
+    constexpr int64_t kChunk = 256;
     const size_t row_bytes = format_row_bytes(format, matrix.in), value_bytes = size_t(block_shape(format).bytes);
-    for (int64_t k = 0; k < matrix.in; ++k)
+    for (int64_t k = 0; k < matrix.in; k += kChunk, target += 64 * (kChunk / 2)) {
+        const int64_t count = matrix.in - k < kChunk ? matrix.in - k : kChunk;
         for (int lane = 0; lane < lanes; ++lane) {
-            const float value = load_float(format, rows + lane * row_bytes + size_t(k) * value_bytes);
-            store16(target + 64 * (k / 2) + 4 * lane + 2 * (k % 2), float_to_bf16(value));
+            uint16_t rounded[kChunk + 1];
+            round_floats(format, rows + size_t(lane) * row_bytes + size_t(k) * value_bytes, count, rounded);
+            rounded[count] = 0;
+            for (int64_t i = 0; i < count; i += 2) std::memcpy(target + 32 * i + 4 * lane, rounded + i, 4);
         }
+    }
 }
 
 }  // namespace
@@ -162,7 +176,8 @@ void pack(const PackedMatrix& matrix, uint8_t* target, Format format, const uint
     const int64_t blocks = matrix.num_blocks();
     std::vector<std::thread> others;
     for (int t = 1; t < threads; ++t)
-        others.emplace_back(pack_blocks, matrix, target, format, source, blocks * t / threads, blocks * (t + 1) / threads);
+        others.emplace_back(pack_blocks, matrix, target, format, source, blocks * t / threads,
+                            blocks * (t + 1) / threads);
     pack_blocks(matrix, target, format, source, 0, blocks / (threads > 1 ? threads : 1));
     for (std::thread& other : others) other.join();
 }
@@ -197,7 +212,8 @@ void dequantize_row(const PackedMatrix& matrix, int64_t row, float* out) {
             if (layout.two_level) {
                 const int s = i / layout.group;
                 scale = scale_level1 * float(int8_t(scales[16 * s + lane]));
-                if (layout.has_offset) offset = offset_level1 * float(int8_t(scales[16 * (layout.scales() + s) + lane]));
+                if (layout.has_offset)
+                    offset = offset_level1 * float(int8_t(scales[16 * (layout.scales() + s) + lane]));
             } else {
                 scale = load_half(scales);
                 if (layout.has_offset) offset = load_half(scales + 32);

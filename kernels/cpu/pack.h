@@ -12,12 +12,13 @@
 //                                                          high nibble = the same for input 16 + 4t + i
 //                 (8 bits: 8 x 64 bytes, vector t, lane c, byte i = q[4t + i][c])
 //     high plane  64 bytes for the fifth bit:           lane c, byte i, bit j        = bit 4 of q[4j + i][c]
-//                 2 x 64 for the fifth and the sixth:   half h, lane c, byte i, bits 2j, 2j+1 = bits 4, 5 of q[16h + 4j + i][c]
+//                 2 x 64 for the fifth and sixth:       half h, lane c, byte i, bits 2j and 2j + 1
+//                                                       = bits 4 and 5 of q[16h + 4j + i][c]
 //     scales      flat formats:  16 float16 scales, [16 float16 offsets]
 //
 // Formats with superblocks (the K family) keep their two levels: before each 256 inputs stand 16 float16 scales and
-// [16 float16 offset scales], and the 32 inputs' own scales are int8: [32 / group][16] scales, [32 / group][16] offsets.
-// Offset scales are negated at packing, so that offsets are added in every format.
+// [16 float16 offset scales], and the 32 inputs' own scales are int8: [32 / group][16] scales, [32 / group][16]
+// offsets. Offset scales are negated at packing, so that offsets are added in every format.
 //
 // BF16 (F32, F16, BF16): vector p, lane c = inputs 2p and 2p + 1 of output c; an odd last input is paired with zero.
 #pragma once
@@ -76,7 +77,7 @@ struct PackedMatrix {
 
 // Zeroed memory for packed matrices, in huge pages where the system gives them.
 class WeightMemory {
-   public:
+ public:
     explicit WeightMemory(size_t bytes);
     ~WeightMemory();
     WeightMemory(const WeightMemory&) = delete;
@@ -88,22 +89,23 @@ class WeightMemory {
     size_t size() const { return size_; }
     static constexpr size_t aligned_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-   private:
+ private:
     uint8_t* base_ = nullptr;
     size_t size_ = 0;
     size_t used_ = 0;
 };
 
-// Pack outputs of blocks [block_begin, block_end) from encoded rows (row r at source + r * format_row_bytes(format, in))
-// into `target`, memory of matrix.bytes() bytes that starts where matrix.data points. Calls on disjoint blocks may run
-// at the same time; float rows are rounded to bfloat16, to nearest even.
+// Pack outputs of blocks [block_begin, block_end) from encoded rows (row r at source + r * format_row_bytes(format,
+// in)) into `target`, memory of matrix.bytes() bytes that starts where matrix.data points. Calls on disjoint blocks may
+// run at the same time; float rows are rounded to bfloat16, to nearest even.
 void pack_blocks(const PackedMatrix& matrix, uint8_t* target, Format format, const uint8_t* source, int64_t block_begin,
                  int64_t block_end);
 
 // The same for a whole matrix, on `threads` threads of its own.
 void pack(const PackedMatrix& matrix, uint8_t* target, Format format, const uint8_t* source, int threads);
 
-// Row `row` of the matrix as float32 [in], exactly what GGML's formula for the format gives (bfloat16 for float formats).
+// Row `row` of the matrix as float32 [in], exactly what GGML's formula for the format gives (bfloat16 for float
+// formats).
 void dequantize_row(const PackedMatrix& matrix, int64_t row, float* out);
 
 }  // namespace sapwood

@@ -194,26 +194,4 @@ size_t format_row_bytes(Format format, int64_t in) {
     return size_t(in / shape.inputs) * shape.bytes;
 }
 
-float half_to_float(uint16_t half) {
-    const uint32_t sign = uint32_t(half & 0x8000) << 16;
-    const uint32_t rest = uint32_t(half & 0x7fff) << 13;
-    float value;
-    if (rest >= 0x0f800000) {  // infinity and NaN
-        const uint32_t bits = sign | rest | 0x7f800000;
-        std::memcpy(&value, &bits, 4);
-        return value;
-    }
-    // The exponent's bias moves from 15 to 127 by a multiplication, which is exact, subnormal numbers included.
-    std::memcpy(&value, &rest, 4);
-    value *= 0x1p112f;
-    return sign ? -value : value;
-}
-
-uint16_t float_to_bf16(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 0x40);
-    return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 }  // namespace sapwood

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "pack.h"
 
@@ -29,13 +30,35 @@ BlockShape block_shape(Format format);
 using DecodeBlock = void (*)(const uint8_t* block, PlainUnit& unit);
 DecodeBlock decoder_of(Format format);
 
-float half_to_float(uint16_t half);
-uint16_t float_to_bf16(float value);  // to nearest even; NaN stays NaN
-inline float bf16_to_float(uint16_t bits) {
-    const uint32_t wide = uint32_t(bits) << 16;
+inline float float_of_bits(uint32_t bits) {
     float value;
-    __builtin_memcpy(&value, &wide, 4);
+    std::memcpy(&value, &bits, 4);
     return value;
+}
+
+inline uint32_t bits_of_float(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+
+inline float bf16_to_float(uint16_t bits) { return float_of_bits(uint32_t(bits) << 16); }
+
+// To nearest even; NaN stays NaN. Without branches, like its neighbour below, so that loops over it become vectors.
+inline uint16_t float_to_bf16(float value) {
+    const uint32_t bits = bits_of_float(value);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    return uint16_t(is_nan ? bits >> 16 | 0x40 : rounded);
+}
+
+inline float half_to_float(uint16_t half) {
+    const uint32_t sign = uint32_t(half & 0x8000) << 16;
+    const uint32_t rest = uint32_t(half & 0x7fff) << 13;
+    // The exponent's bias moves from 15 to 127 by a multiplication, which is exact, subnormal numbers included.
+    const uint32_t finite = bits_of_float(float_of_bits(rest) * 0x1p112f);
+    const bool is_special = rest >= 0x0f800000;  // infinity and NaN
+    return float_of_bits(sign | (is_special ? rest | 0x7f800000 : finite));
 }
 
 }  // namespace sapwood
