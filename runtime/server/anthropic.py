@@ -114,13 +114,14 @@ def to_chat(fields: CountRequest) -> ChatRequest:
     choice: dict[str, Any] = fields.tool_choice or {"type": "auto"}
     named = {"type": "function", "function": {"name": choice.get("name")}}
     choices: dict[str, str | dict[str, Any]] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
-    if choice.get("type") not in choices:
-        raise invalid(f"tool_choice.type is {choice.get('type')!r}; it must be auto, any, tool or none", "tool_choice")
+    kind = str(choice.get("type"))
+    if kind not in choices:
+        raise invalid(f"tool_choice.type is {kind!r}; it must be auto, any, tool or none", "tool_choice")
     thinking = {"enable_thinking": fields.thinking.get("type") == "enabled"} if fields.thinking else None
     chat = ChatRequest(
         messages=turns,
         tools=tools or None,
-        tool_choice=choices[choice["type"]] if tools else None,
+        tool_choice=choices[kind] if tools else None,
         parallel_tool_calls=not choice.get("disable_parallel_tool_use", False),
         chat_template_kwargs=thinking,
     )
@@ -142,14 +143,14 @@ def _turns(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "text":
-            texts.append(block.get("text", ""))
+            texts.append(str(block.get("text", "")))
         elif kind == "tool_use":
             function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
         elif kind == "tool_result":
-            inner = block.get("content") or ""
+            inner = block.get("content")
             turn = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
-            turns.append({**turn, "content": inner if isinstance(inner, str) else _text(inner)})
+            turns.append({**turn, "content": _text(inner) if isinstance(inner, list) else str(inner or "")})
         elif kind not in ("thinking", "redacted_thinking"):
             raise invalid(f"{where} has a block of type {kind!r}; this model reads text and tool blocks only", where)
     if texts or calls or not turns:
@@ -159,7 +160,7 @@ def _turns(message: dict[str, Any], where: str) -> list[dict[str, Any]]:
 
 
 def _text(blocks: list[dict[str, Any]]) -> str:
-    return "".join(str(block.get("text", "")) for block in blocks)
+    return "".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
 
 
 def _head(service: Service) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from sapwood.runtime.server import (
 from sapwood.runtime.server.access_log import AccessLog
 from sapwood.runtime.server.auth import Auth
 from sapwood.runtime.server.config import ServerConfig
-from sapwood.runtime.server.errors import ApiError, JsonResponse, error_response, refusal_of
+from sapwood.runtime.server.errors import ApiError, JsonResponse, Refusal, error_response, refusal_of
 from sapwood.runtime.server.limits import Limits
 from sapwood.runtime.server.service import Service
 from sapwood.runtime.server.storage import Storage
@@ -83,6 +83,7 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     _add_layers(app, service)
     app.add_exception_handler(SapwoodError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_fault)
     for router in ROUTERS:
         app.include_router(router)
     if config.page:
@@ -111,6 +112,11 @@ async def _on_error(request: Request, error: Exception) -> Response:
     if request.url.path.startswith("/api/"):
         return JsonResponse({"error": refusal.message}, status_code=refusal.status)
     return error_response(refusal)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours: the client gets the error's form without its inside, the log gets the traceback."""
+    return error_response(Refusal(500, "server_error", "the server met an error of its own; its log says more"))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

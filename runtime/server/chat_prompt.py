@@ -57,6 +57,8 @@ def normal(message: dict[str, Any], where: str) -> dict[str, Any]:
     turn = {**message, "role": role, "content": _text(message.get("content"), f"{where}.content")}
     calls = message.get("tool_calls")
     if calls:
+        if not isinstance(calls, list):
+            raise invalid(f"{where}.tool_calls must be a list", f"{where}.tool_calls")
         turn["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
     else:
         turn.pop("tool_calls", None)
@@ -85,7 +87,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
         arguments = function["arguments"]
         if isinstance(arguments, str):
             arguments = json.loads(arguments or "{}")
-        return {**call, "function": {**function, "arguments": arguments}}
+        return {**call, "function": {**function, "name": str(function["name"]), "arguments": arguments}}
     except (KeyError, TypeError, ValueError) as error:
         raise invalid(f"{where} needs a function with a name and arguments as JSON ({error})", where) from None
 

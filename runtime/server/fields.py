@@ -179,7 +179,7 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         return decoder.decode(raw or b"{}")
     except msgspec.ValidationError as error:
         raise of_validation(error) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise invalid(f"the body is not valid JSON: {error}") from None
 
 
