@@ -56,7 +56,7 @@ _UCS = "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{EFFFD}"
 
 def _uri(extra: str) -> tuple[str, str]:
     """RFC 3986 (with `extra` characters: RFC 3987): absolute, and absolute or relative."""
-    unreserved = f"a-zA-Z0-9._~{extra}-"
+    unreserved = f"a-zA-Z0-9._~{extra}\\-"
     sub = "!$&'()*+,;="
     pchar = f"(?:[{unreserved}{sub}:@]|{_PCT})"
     userinfo = f"(?:(?:[{unreserved}{sub}:]|{_PCT})*@)?"

@@ -173,7 +173,7 @@ void Masks::follow_list(const Cursor& cursor, bool only_list, std::uint32_t* wor
                 if (goes_on) stack.push_back(std::move(on));
             }
         }
-        if (goes_on && only_list)
+        if (goes_on)
             for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) set_bit(words, *token);
         node = goes_on ? node + 1 : trie.end[node];
     }
