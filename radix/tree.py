@@ -174,6 +174,15 @@ class RadixTree:
         self.stats_.matched += path.num_computed
         return path
 
+    def peek(self, ids: Sequence[int] | Ids, namespace: str = "") -> int:
+        """How many leading tokens of `ids` a match would find; nothing is locked, split or counted."""
+        return sum(shared for _, shared in self._walk(ids, namespace))
+
+    def weight(self, ids: Sequence[int] | Ids, namespace: str = "") -> float:
+        """How busy the branch of `ids` is: the paths that hold the nodes of its cached prefix, per token of it."""
+        held = [(node.locks, shared) for node, shared in self._walk(ids, namespace)]
+        return sum(locks * shared for locks, shared in held) / max(1, len(ids))
+
     def mark_computed(self, slots: Slots) -> None:
         """The keys and values of these slots are in memory now."""
         self.computed[slots] = True
@@ -251,6 +260,21 @@ class RadixTree:
             empty = np.empty(0, np.int32)
             self._roots[namespace] = root = Node(None, 0, empty, empty)
         return root
+
+    def _walk(self, ids: Sequence[int] | Ids, namespace: str) -> Iterator[tuple[Node, int]]:
+        """The nodes along `ids`, and how many tokens of each match."""
+        wanted = np.asarray(ids, np.int32)
+        node: Node | None = self._roots.get(namespace)
+        done = 0
+        while node is not None and done < len(wanted):
+            node = node.children.get(int(wanted[done]))
+            if node is None:
+                return
+            shared = node.common(wanted[done:])
+            yield node, shared
+            if shared < node.size:
+                return
+            done += shared
 
     def _step(self, tip: Node, ids: Ids) -> tuple[Node | None, int]:
         """The child of `tip` on the way along `ids`, cut so that all of it matches, and its length."""
