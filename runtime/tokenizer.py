@@ -44,7 +44,8 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocab_size = vocabulary.vocab_size
-        self.token_bytes: list[bytes] = vocabulary.token_bytes
+        padding = [b""] * (vocabulary.vocab_size - len(vocabulary.token_bytes))
+        self.token_bytes: list[bytes] = vocabulary.token_bytes + padding
         self.special: dict[str, int] = vocabulary.special
         self.eos_ids: frozenset[int] = vocabulary.eos_ids
         self.bos_id: int | None = vocabulary.bos_id
