@@ -116,7 +116,7 @@ def serve(
         ),
     ] = "current",
     tool_format: Annotated[
-        Literal["hermes", "llama3", "mistral"] | None,
+        Literal["hermes", "llama3", "mistral", "pythonic"] | None,
         _option(FORMATS, "tool-format", "How the model writes tool calls. Default: as its chat template shows."),
     ] = None,
     reasoning_format: Annotated[

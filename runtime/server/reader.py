@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sapwood.runtime.server.tools import ToolFormat, ToolPlan
+from sapwood.runtime.server.tools import PYTHONIC, ToolFormat, ToolPlan
 
 Kind = Literal["content", "reasoning", "call", "arguments"]
 MAX_HEADER = 256  # characters from a trigger to the arguments
@@ -111,6 +113,8 @@ class Calls:
 
     def _take_arguments(self, parts: list[Part]) -> bool:
         assert self._scan is not None
+        if not self._scan.begun:
+            self._held = self._held.lstrip()
         end = self._scan.feed(self._held)
         taken = self._held if end is None else self._held[:end]
         if taken:
@@ -143,6 +147,40 @@ class Calls:
         return [] if self._only or not text else [Part("content", text)]
 
 
+class Pythonic:
+    """An answer like `[get_weather(city="Oslo"), now()]` is calls; any other is content. Read when it is complete."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._plain = False
+
+    def push(self, text: str) -> list[Part]:
+        if self._plain:
+            return [Part("content", text)] if text else []
+        self._held += text
+        if not self._held.strip() or self._held.lstrip().startswith("["):
+            return []
+        self._plain = True
+        return [Part("content", self._held)]
+
+    def finish(self) -> list[Part]:
+        if self._plain or not self._held:
+            return []
+        try:
+            (expression,) = ast.parse(self._held.strip()).body
+            calls = expression.value.elts  # type: ignore[attr-defined]
+            return [part for call in calls for part in self._parts(call)]
+        except (SyntaxError, ValueError, AttributeError, TypeError):
+            return [Part("content", self._held)]
+
+    @staticmethod
+    def _parts(call: ast.Call) -> list[Part]:
+        if call.args:
+            raise ValueError("arguments without names")
+        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return [Part("call", ast.unparse(call.func)), Part("arguments", json.dumps(arguments))]
+
+
 class Reasoning:
     """Text between think tags is reasoning; the rest goes to another reader."""
 
@@ -152,10 +190,14 @@ class Reasoning:
         self._end = end
         self._inside = inside
         self._fresh = True  # before any answer: only here may reasoning begin
+        self._left = False  # reasoning just ended; newlines after it are no content
         self._held = ""
 
     def push(self, text: str) -> list[Part]:
         if not self._inside and not self._fresh:
+            if self._left:
+                text = text.lstrip("\n")
+                self._left = not text
             return self._rest.push(text)
         self._held += text
         if self._inside:
@@ -178,6 +220,7 @@ class Reasoning:
         at = self._held.find(self._end)
         if at >= 0:
             thought, self._held = self._held[:at], self._held[at + len(self._end) :].lstrip("\n")
+            self._left = not self._held
             return self._leave(thought)
         cut = len(self._held) - overlap(self._held, self._end)
         thought, self._held = self._held[:cut], self._held[cut:]
@@ -193,12 +236,14 @@ class JsonScan:
     """Finds where one JSON value ends in text that comes in pieces."""
 
     def __init__(self) -> None:
+        self.begun = False
         self._depth = 0
         self._quoted = False
         self._escaped = False
 
     def feed(self, text: str) -> int | None:
         """The offset after the value's last character, None while it goes on. Objects and arrays only."""
+        self.begun = self.begun or bool(text)
         for i, char in enumerate(text):
             if self._escaped:
                 self._escaped = False
@@ -226,10 +271,11 @@ def overlap(text: str, marker: str) -> int:
 
 def reader_of(plan: ToolPlan, *, reasoning: bool, inside: bool) -> Reader:
     """The reader for a request; `inside`: the prompt ends within an open think tag."""
-    reader: Reader
     if plan.tool is not None:
         return Arguments(plan.tool.function.name)
     if plan.mode == "required":
         return Calls(plan.format, only=True)
-    reader = Calls(plan.format) if plan.mode == "auto" else Plain()
+    reader: Reader = Plain()
+    if plan.mode == "auto":
+        reader = Pythonic() if plan.format is PYTHONIC else Calls(plan.format)
     return Reasoning(reader, inside=inside) if reasoning else reader

@@ -44,7 +44,8 @@ HERMES = ToolFormat("hermes", "<tool_call>", '<tool_call>\n{"name": "{name}", "a
 LLAMA3 = ToolFormat("llama3", '{"name": "', '{"name": "{name}", "parameters": ', "}")
 MISTRAL = ToolFormat("mistral", '[{"name": "', '[{"name": "{name}", "arguments": ', "}]")
 ARRAY = ToolFormat("array", '{"name":"', '{"name":"{name}","arguments":', "}")  # tool_choice required: one JSON array
-FORMATS = {format.name: format for format in (HERMES, LLAMA3, MISTRAL)}
+PYTHONIC = ToolFormat("pythonic", "[", "[{name}(", ")]")  # Python syntax: read as a whole, and not constrained
+FORMATS = {format.name: format for format in (HERMES, LLAMA3, MISTRAL, PYTHONIC)}
 
 
 def format_of(template: str | None) -> ToolFormat:
@@ -107,7 +108,7 @@ class ToolPlan:
             if not self.parallel:
                 calls["maxItems"] = 1
             return GrammarSpec("json_schema", json.dumps(calls))
-        if self.mode == "auto":
+        if self.mode == "auto" and self.format is not PYTHONIC:
             return GrammarSpec("structural_tag", json.dumps(self._tag()))
         return None
 
@@ -155,7 +156,8 @@ def plan_tools(
     wanted = function.get("name") if isinstance(function, dict) else None
     for tool in tools:
         if tool.function.name == wanted:
-            return ToolPlan("named", format, tuple(tools), tool, parallel=False)
+            spoken = HERMES if format is PYTHONIC else format
+            return ToolPlan("named", spoken, tuple(tools), tool, parallel=False)
     raise invalid(
         f"tool_choice is {choice!r}; it must be auto, none, required or name one of {', '.join(names)}", "tool_choice"
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.runtime.server.reader import Calls, Part, Reader, Reasoning
+from sapwood.runtime.server.reader import Calls, Part, Pythonic, Reader, Reasoning
 from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, Function, Tool, ToolFormat, format_of
 
 HELLO: Any = [{"role": "user", "content": "weather?"}]
@@ -67,6 +67,19 @@ def test_reasoning_ends_where_its_tag_does(cuts: list[int]) -> None:
 def test_reasoning_may_begin_in_the_prompt() -> None:
     parts = read(Reasoning(Calls(HERMES), inside=True), ["so it is</think>yes"])
     assert parts == [("reasoning", "so it is"), ("content", "yes")]
+
+
+def test_python_calls_are_read_when_complete() -> None:
+    text = '[get_weather(city="Oslo", days=[1, 2]), now()]'
+    expected = [
+        ("call", "get_weather"),
+        ("arguments", '{"city": "Oslo", "days": [1, 2]}'),
+        ("call", "now"),
+        ("arguments", "{}"),
+    ]
+    assert read(Pythonic(), list(text)) == expected
+    assert read(Pythonic(), ["[1, 2]", " is a list"]) == [("content", "[1, 2] is a list")]
+    assert read(Pythonic(), ["It is ", "[f()]"]) == [("content", "It is [f()]")]
 
 
 def test_the_format_is_found_from_the_template() -> None:
