@@ -209,7 +209,7 @@ async def _look(service: Service, tree: bool) -> dict[str, Any]:
     if not service.alive:
         raise ApiError(503, "the backend is being restarted; try again in a moment", code="backend_unavailable")
     try:
-        seen = {"stats": await service.client.aask("stats"), "server": service.metrics.summary()}
+        seen: dict[str, Any] = {"stats": await service.client.aask("stats")}
         if tree:
             seen["tree"] = await service.client.aask("tree")
     except InvalidRequest as error:

@@ -53,7 +53,6 @@ class Metrics:
         )
         self._gauges: dict[str, Gauge] = {}
         self._num_running = 0
-        self._total = [0, 0, 0]  # prompt, cached, generated tokens
 
     @contextmanager
     def request(self) -> Iterator[Watch]:
@@ -77,15 +76,6 @@ class Metrics:
         """Requests being served now."""
         return self._num_running
 
-    def summary(self) -> dict[str, float]:
-        """The totals that the page draws."""
-        return {
-            "running": self._num_running,
-            "prompt_tokens": self._total[0],
-            "cached_tokens": self._total[1],
-            "generated_tokens": self._total[2],
-        }
-
     def set_stats(self, stats: dict[str, object]) -> None:
         """Take over the backend's statistics as gauges."""
         for name, value in stats.items():
@@ -101,10 +91,9 @@ class Metrics:
 
     def add(self, usage: Usage) -> None:
         """Count a finished request's tokens."""
-        counts = (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-        for i, (counter, count) in enumerate(zip((self.prompt, self.cached, self.generated), counts, strict=True)):
-            counter.inc(count)
-            self._total[i] += count
+        self.prompt.inc(usage.prompt_tokens)
+        self.cached.inc(usage.cached_tokens)
+        self.generated.inc(usage.completion_tokens)
         self.jumped.inc(usage.jumped_tokens)
 
     def text(self) -> bytes:

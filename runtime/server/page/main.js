@@ -25,18 +25,14 @@ function say(state, text, problem = "") {
 let before = null; // the last totals, for rates
 
 function show(seen) {
-  const { stats, server } = seen;
+  const { stats } = seen;
   const now = performance.now() / 1000;
-  const totals = { time: now, made: stats.generated_tokens ?? server.generated_tokens };
-  const rate = before ? Math.max(totals.made - before.made, 0) / (now - before.time) : 0;
-  before = totals;
+  const rate = before ? Math.max(stats.num_output - before.made, 0) / (now - before.time) : 0;
+  before = { time: now, made: stats.num_output };
   speed.push([rate], `${rate.toFixed(0)} tok/s`, 10);
-  const share = server.prompt_tokens ? server.cached_tokens / server.prompt_tokens : 0;
-  hit.push([share], `${(100 * share).toFixed(0)} %`, 1);
-  const waiting = stats.num_waiting ?? 0;
-  queue.push([server.running, waiting], `${server.running}, ${waiting}`, 2);
-  const used = stats.num_slots ? 1 - stats.num_free / stats.num_slots : 0;
-  kv.push([used], `${(100 * used).toFixed(0)} %`, 1);
+  hit.push([stats.hit_rate], `${(100 * stats.hit_rate).toFixed(0)} %`, 1);
+  queue.push([stats.num_running, stats.num_waiting], `${stats.num_running}, ${stats.num_waiting}`, 2);
+  kv.push([stats.token_usage], `${(100 * stats.token_usage).toFixed(0)} %`, 1);
   if (seen.tree) tree.update(seen.tree);
 }
 
