@@ -327,9 +327,9 @@ class RadixTree:
 
     def _truncate(self, path: Path, length: int, discard: bool) -> None:
         assert 0 <= length <= len(path)
-        while path._tip.start >= length and path._tip.parent is not None:
+        while path._tip.start >= length and (parent := path._tip.parent) is not None:
             tip = path._tip
-            path._tip = tip.parent
+            path._tip = parent
             self._lock_one(tip, -1)
             self._leave(tip, discard)
         if path._tip.end > length:
