@@ -1,0 +1,1 @@
+"""From a batch to chosen tokens: the plan of the model, and sampling."""

@@ -1,0 +1,1 @@
+"""Who runs when: from arriving requests to batches, and from sampled tokens to replies. Knows no sockets and no kernels."""

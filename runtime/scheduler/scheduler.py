@@ -1,0 +1,349 @@
+"""The scheduler: takes requests, runs them step by step, and puts replies into its outbox. One thread uses it.
+
+    submit ─► (grammar compiles) ─► waiting ─► reading its prompt ─► decoding ─► done
+                                      ▲                │ preempted     │
+                                      └────────────────┴───────────────┘
+
+A running request's path covers all its ids, so its slots are its own from admission on. Preempting it is releasing the path.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from itertools import chain
+
+from sapwood.errors import Cancelled, DeadlineExceeded, InvalidRequest, OutOfSlots, SapwoodError
+from sapwood.kernels.sampling import Sampled, SampleRow
+from sapwood.radix.tree import RadixTree
+from sapwood.runtime.engine.engine import Engine
+from sapwood.runtime.messages import Generate
+from sapwood.runtime.scheduler.batch import BatchComposer, Step, Wanted
+from sapwood.runtime.scheduler.grammars import GrammarJobs
+from sapwood.runtime.scheduler.output import Outbox, OutputProcessor, Tokenizer
+from sapwood.runtime.scheduler.policies import make_policy
+from sapwood.runtime.scheduler.queue import WaitingQueue
+from sapwood.runtime.scheduler.request import RequestState
+from sapwood.runtime.scheduler.stats import SchedulerStats
+from sapwood.runtime.scheduler.validate import Limits, check
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much at once."""
+
+    max_running: int = 256
+    max_waiting: int = 4096
+    chunk_rows: int = 128  # rows of prompts in a step that decodes too: bounds the pause between two tokens
+
+
+class Scheduler:
+    """Composes batches for `engine` from requests whose KV lives in `tree`. `check`: verify the tree after each step."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tree: RadixTree,
+        tokenizer: Tokenizer,
+        grammars: GrammarJobs,
+        limits: Limits,
+        capacity: Capacity,
+        policy: str = "fcfs",
+        *,
+        check: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.tree = tree
+        self.outbox = Outbox()
+        self.stats = SchedulerStats()
+        self._limits = limits
+        self._capacity = capacity
+        self._grammars = grammars
+        self._output = OutputProcessor(tokenizer, grammars, self.outbox)
+        self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
+        self._max_running = min(capacity.max_running, engine.plan.max_rows)
+        self._queue = WaitingQueue(make_policy(policy, self._matched), capacity.max_waiting)
+        self._live: dict[tuple[bytes, str], RequestState] = {}
+        self._reading: dict[RequestState, None] = {}  # in order of admission
+        self._decoding: dict[RequestState, None] = {}
+        self._deadlines: list[tuple[float, int, RequestState]] = []
+        self._num_arrived = 0
+        self._blocked = False  # whoever is next doesn't fit until slots are given back
+        self._check = check
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._decoding or self._reading or len(self._queue))
+
+    @property
+    def num_live(self) -> int:
+        """Requests that are here: running, waiting, or with a grammar that compiles."""
+        return len(self._live)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """The earliest time.monotonic() at which a step may be due although nothing is busy."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    @property
+    def running(self) -> list[RequestState]:
+        return [*self._decoding, *self._reading]
+
+    @property
+    def waiting(self) -> list[RequestState]:
+        return list(self._queue)
+
+    def clients(self) -> set[bytes]:
+        """Whose requests are here."""
+        return {client for client, _ in self._live}
+
+    def submit(self, client: bytes, message: Generate) -> None:
+        """Take a request; refusals go to the outbox."""
+        try:
+            request = self._arrive(client, message)
+        except SapwoodError as error:
+            self.outbox.fail(client, message.rid, error)
+            return
+        try:
+            spec = message.sampling.grammar
+            if spec is None or request.only_reads or self._grammars.start(request, spec):
+                self._enqueue(request)
+        except SapwoodError as error:
+            self._fail(request, error)
+
+    def abort(self, client: bytes, target: str = "") -> None:
+        """Give up one request of a client, or all of them; each is answered as cancelled."""
+        for request in self._of(client):
+            if target in ("", request.message.rid):
+                self._fail(request, Cancelled("the request was cancelled"))
+
+    def drop_client(self, client: bytes) -> None:
+        """A client is gone: free what its requests hold, tell nobody."""
+        for request in self._of(client):
+            self._remove(request)
+        self.outbox.replies.pop(client, None)
+
+    def set_policy(self, name: str) -> None:
+        """Rank waiting requests by another policy from now on."""
+        self._queue.change_policy(make_policy(name, self._matched))
+
+    def step(self) -> None:
+        """Do what is due: expire, admit, run one batch, handle its tokens. Errors end the requests concerned, never the loop."""
+        began = time.perf_counter()
+        elsewhere = self.engine.run_seconds + self.engine.sample_seconds
+        self._expire()
+        self._start_compiled()
+        try:
+            self._admit()
+            step = self._compose()
+            if step is not None:
+                self._run(step)
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            for request in self.running:
+                self._fail(request, error)
+        if self._check:
+            self.tree.check()
+        elsewhere = self.engine.run_seconds + self.engine.sample_seconds - elsewhere
+        self.stats.schedule_seconds += time.perf_counter() - began - elsewhere
+
+    def _arrive(self, client: bytes, message: Generate) -> RequestState:
+        if not message.ids and self._limits.bos_id is not None:
+            message.ids = [self._limits.bos_id]
+        check(message, self._limits)
+        if (client, message.rid) in self._live:
+            raise InvalidRequest(f"a request with the id '{message.rid}' is running; choose another id")
+        sampling, prompt_len = message.sampling, len(message.ids)
+        self._num_arrived += 1
+        request = RequestState(
+            client=client,
+            message=message,
+            order=self._num_arrived,
+            arrived=time.monotonic(),
+            seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
+            ids=list(message.ids),
+            prompt_len=prompt_len,
+            max_len=min(prompt_len + sampling.max_tokens, self._limits.context_length),
+            next_logit=prompt_len - 1,
+        )
+        self._live[request.key] = request
+        if message.timeout is not None:
+            heapq.heappush(self._deadlines, (request.arrived + message.timeout, request.order, request))
+        return request
+
+    def _enqueue(self, request: RequestState) -> None:
+        """Let a request wait whose grammar, if any, is ready."""
+        self._output.begin(request)
+        self._queue.add(request)
+
+    def _start_compiled(self) -> None:
+        if not len(self._grammars):
+            return
+        for request, error in self._grammars.ready():
+            try:
+                if error is not None:
+                    raise error
+                self._enqueue(request)
+            except SapwoodError as reason:
+                self._fail(request, reason)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, request = heapq.heappop(self._deadlines)
+            if self._live.get(request.key) is request:
+                self._fail(request, DeadlineExceeded(f"the request's {request.message.timeout:g} seconds are over"))
+
+    def _admit(self) -> None:
+        while not self._blocked and len(self._decoding) + len(self._reading) < self._max_running:
+            request = self._queue.choose()
+            if request is None:
+                return
+            if not self._lock_path(request):
+                if self._decoding or self._reading:
+                    self._blocked = True
+                    return
+                self._fail(request, InvalidRequest(self._too_large(request)))
+                continue
+            self._queue.admit(request)
+            self._reading[request] = None
+            if request.is_complete:
+                self._finish(request)
+
+    def _lock_path(self, request: RequestState) -> bool:
+        """Match and extend a request's path, if there is room for it and for what the running ones need next."""
+        tree = self.tree
+        path = tree.match(request.ids, request.message.namespace)
+        reserve = 4 * (len(self._decoding) + len(self._reading))
+        try:
+            if tree.num_free + tree.num_evictable < len(request.ids) - len(path) + reserve:
+                raise OutOfSlots("no room yet")
+            path.extend(request.ids[len(path) :])
+        except OutOfSlots:
+            path.release()
+            return False
+        request.path = path
+        return True
+
+    def _compose(self) -> Step | None:
+        rows = self._capacity.chunk_rows if self._decoding else self._composer.max_rows
+        return self._composer.compose(chain(self._decoding, self._reading), rows)
+
+    def _run(self, step: Step) -> None:
+        """Run a batch and handle what it gives to each request."""
+        output = self.engine.run(step.batch)
+        self.tree.mark_computed(step.stored)
+        num_output = self.stats.num_output
+        choosing: list[Wanted] = []
+        rows: list[SampleRow] = []
+        for wanted in step.wanted:
+            request = wanted.request
+            self._score(wanted)
+            request.next_logit = wanted.start + len(wanted.outs)
+            if output.hidden is not None and request.message.want_hidden:
+                request.hidden = output.hidden[wanted.outs[-1]].tolist()
+            if request.ending is None and request.next_logit == len(request.ids):
+                try:
+                    rows.append(self._output.row(request))
+                    choosing.append(wanted)
+                except SapwoodError as error:
+                    self._fail(request, error)
+        if choosing:
+            chosen = self.engine.choose([wanted.outs[-1] for wanted in choosing], rows)
+            for wanted, sampled in zip(choosing, chosen, strict=True):
+                self._accept(wanted.request, sampled)
+        for request in [w.request for w in step.wanted] + [r for r in self._reading if r.only_reads]:
+            if request.is_complete and request.key in self._live:
+                self._finish(request)
+        self.stats.stepped(len(step.batch.ids), self.stats.num_output - num_output)
+
+    def _score(self, wanted: Wanted) -> None:
+        """Logprobs of the tokens that are there already: the prompt's, and those a grammar forced."""
+        request, position = wanted.request, wanted.start + 1
+        ids = request.ids[position : position + len(wanted.outs)]
+        sampling = request.message.sampling
+        if ids and not (sampling.logprobs is None and sampling.prompt_logprobs is None):
+            num_top = max(sampling.logprobs or 0, sampling.prompt_logprobs or 0)
+            self._output.score(request, position, self.engine.score(wanted.outs[: len(ids)], ids, num_top))
+
+    def _accept(self, request: RequestState, sampled: Sampled) -> None:
+        """A token was chosen for a request: extend its path by it and by what it forces."""
+        if request in self._reading:
+            del self._reading[request]
+            self._decoding[request] = None
+        before = len(request.ids)
+        try:
+            self._output.accept(request, sampled)
+        except (SapwoodError, ValueError) as error:
+            self._fail(request, error)
+            return
+        self.stats.num_output += len(request.ids) - before
+        if not request.is_complete:
+            self._extend(request, before)
+            if request.message.stream:
+                self._output.emit(request)
+
+    def _extend(self, request: RequestState, start: int) -> None:
+        """Own slots for a request's ids from `start` on; when none are left, others are preempted for it, or it itself."""
+        while request.path is not None:
+            try:
+                request.path.extend(request.ids[start:])
+                return
+            except OutOfSlots:
+                # The lowest priority first, then the newest.
+                victim = min(chain(self._decoding, self._reading), key=lambda r: (r.message.priority, -r.order))
+                if victim is request and len(self._decoding) + len(self._reading) == 1:
+                    self._fail(request, InvalidRequest(self._too_large(request)))
+                    return
+                self._preempt(victim)
+
+    def _preempt(self, request: RequestState) -> None:
+        """Let a request wait again. What was computed for it stays as cache until others need the room."""
+        assert request.path is not None
+        self._decoding.pop(request, None)
+        self._reading.pop(request, None)
+        request.path.release()
+        request.path = None
+        self._queue.put_back(request)
+        self.stats.num_preempted += 1
+
+    def _finish(self, request: RequestState) -> None:
+        self.stats.finished(request)
+        self._output.emit_last(request)
+        self._remove(request)
+
+    def _fail(self, request: RequestState, error: Exception) -> None:
+        self.stats.num_failed += 1
+        self.outbox.fail(request.client, request.message.rid, error)
+        self._remove(request)
+
+    def _remove(self, request: RequestState) -> None:
+        """Forget a request wherever it stands. Its computed KV stays as cache."""
+        self._live.pop(request.key, None)
+        self._decoding.pop(request, None)
+        self._reading.pop(request, None)
+        self._queue.discard(request)
+        self._output.finish(request)
+        if request.path is not None:
+            request.path.release()
+            request.path = None
+        self._blocked = False
+
+    def _of(self, client: bytes) -> list[RequestState]:
+        return [request for key, request in self._live.items() if key[0] == client]
+
+    def _matched(self, request: RequestState) -> int:
+        """How many of a request's ids are in the tree."""
+        return self.tree.peek(request.ids, request.message.namespace)
+
+    def _too_large(self, request: RequestState) -> str:
+        tree = self.tree
+        return (
+            f"the request needs {len(request.ids)} KV slots but only {tree.num_free + tree.num_evictable} of "
+            f"{tree.num_slots} can be freed; shorten it, unpin prefixes or start the backend with more slots"
+        )
