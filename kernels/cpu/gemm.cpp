@@ -25,6 +25,7 @@ Int8Kernel int8_kernel(const Layout& layout) {
 
 Bf16Kernel bf16_kernel() {
 #if defined(__x86_64__)
+    if (current_isa() >= Isa::amx) return amx::bf16_blocks;
     if (current_isa() >= Isa::avx512 && has_avx512_bf16()) return avx512::bf16_blocks;
     if (current_isa() >= Isa::avx2) return avx2::bf16_blocks;
 #endif
@@ -56,13 +57,12 @@ void store(const float* sums, int rows, Lanes lanes, float* out, int64_t out_str
 
 void Activations::Free::operator()(void* memory) const { ::operator delete(memory, std::align_val_t(64)); }
 
-size_t Activations::bytes(Kind kind, int64_t rows, int64_t in) {
-    if (kind == Kind::bf16) return size_t(rows) * size_t((in + 1) / 2) * sizeof(uint32_t);
-    return size_t(rows) * size_t(in / kGroup) * sizeof(ActivationGroup);
+size_t Activations::bytes(int64_t rows, int64_t in) {
+    static_assert(sizeof(ActivationGroup) == sizeof(Bf16Group));
+    return size_t(rows) * size_t((in + kGroup - 1) / kGroup) * sizeof(ActivationGroup);
 }
 
-Activations::Activations(int64_t max_rows, int64_t max_in)
-    : capacity_(size_t(max_rows) * size_t((max_in + kGroup - 1) / kGroup) * sizeof(ActivationGroup)) {
+Activations::Activations(int64_t max_rows, int64_t max_in) : capacity_(bytes(max_rows, max_in)) {
     constexpr size_t kReadBeyond = 16 * sizeof(ActivationGroup);  // by kernels that take rows 16 at a time
     memory_.reset(::operator new(capacity_ + kReadBeyond, std::align_val_t(64)));
 }
@@ -70,7 +70,7 @@ Activations::Activations(int64_t max_rows, int64_t max_in)
 void Activations::reset(Kind kind, int64_t rows, int64_t in) {
     if (kind == Kind::int8 && in % kGroup != 0)
         throw std::invalid_argument("quantized matrices have a multiple of 32 inputs");
-    if (bytes(kind, rows, in) > capacity_) throw std::length_error("more activations than memory was reserved for");
+    if (bytes(rows, in) > capacity_) throw std::length_error("more activations than memory was reserved for");
     kind_ = kind;
     rows_ = rows;
     in_ = in;
@@ -81,26 +81,24 @@ int64_t Activations::panel_rows(int64_t panel) const {
     return left < kPanelRows ? left : kPanelRows;
 }
 
-const ActivationGroup* Activations::int8_panel(int64_t panel) const {
-    return static_cast<const ActivationGroup*>(memory_.get()) + panel * kPanelRows * (in_ / kGroup);
+template <typename Group>
+Group* Activations::panel_of(int64_t panel) const {
+    return static_cast<Group*>(memory_.get()) + panel * kPanelRows * ((in_ + kGroup - 1) / kGroup);
 }
 
-const uint32_t* Activations::bf16_panel(int64_t panel) const {
-    return static_cast<const uint32_t*>(memory_.get()) + panel * kPanelRows * ((in_ + 1) / 2);
-}
+const ActivationGroup* Activations::int8_panel(int64_t panel) const { return panel_of<ActivationGroup>(panel); }
+
+const Bf16Group* Activations::bf16_panel(int64_t panel) const { return panel_of<Bf16Group>(panel); }
 
 void Activations::set_row(int64_t row, const float* x) {
     const int64_t panel = row / kPanelRows, stride = panel_rows(panel);
     if (kind_ == Kind::int8) {
-        auto* groups = static_cast<ActivationGroup*>(memory_.get()) + (int8_panel(panel) - int8_panel(0));
-        quantize_kernel()(x, in_, groups + row % kPanelRows, stride);
+        quantize_kernel()(x, in_, panel_of<ActivationGroup>(panel) + row % kPanelRows, stride);
         return;
     }
-    auto* pairs = static_cast<uint32_t*>(memory_.get()) + (bf16_panel(panel) - bf16_panel(0)) + row % kPanelRows;
-    for (int64_t k = 0; k < in_; k += 2, pairs += stride) {
-        const uint32_t odd = k + 1 < in_ ? float_to_bf16(x[k + 1]) : 0;
-        *pairs = float_to_bf16(x[k]) | odd << 16;
-    }
+    Bf16Group* group = panel_of<Bf16Group>(panel) + row % kPanelRows;
+    for (int64_t k = 0; k < in_; k += kGroup, group += stride)
+        for (int i = 0; i < kGroup; ++i) group->x[i] = k + i < in_ ? float_to_bf16(x[k + i]) : 0;
 }
 
 void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int64_t out_stride, int64_t col_begin,

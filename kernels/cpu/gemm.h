@@ -30,14 +30,19 @@ struct alignas(64) ActivationGroup {
 };
 static_assert(sizeof(ActivationGroup) == 64);
 
-// The rows that go into a matmul, in the form that a matrix's layout wants: int8 groups or bfloat16.
+// 32 inputs of one row as bfloat16: also one cache line.
+struct alignas(64) Bf16Group {
+    uint16_t x[kGroup];
+};
+
+// The rows that go into a matmul, in the form that a matrix's layout wants: groups of int8 or of bfloat16.
 // Rows stand in panels of kPanelRows; a panel is [groups][rows of the panel], so that a kernel that holds a group of
-// weights walks all rows linearly. bfloat16: [panel][in / 2][rows of the panel] pairs.
+// weights walks all rows linearly.
 class Activations {
  public:
     enum class Kind { int8, bf16 };
     static Kind kind_for(const Layout& layout) { return layout.is_bf16() ? Kind::bf16 : Kind::int8; }
-    static size_t bytes(Kind kind, int64_t rows, int64_t in);
+    static size_t bytes(int64_t rows, int64_t in);  // of either kind
 
     // Memory for up to `max_rows` x `max_in` of either kind.
     Activations(int64_t max_rows, int64_t max_in);
@@ -53,15 +58,18 @@ class Activations {
     int64_t rows() const { return rows_; }
     int64_t in() const { return in_; }
 
-    // First record of the panel that starts at row `panel * kPanelRows`, and the number of its rows.
+    // The number of rows of the panel that starts at row `panel * kPanelRows`, and its first record.
     int64_t panel_rows(int64_t panel) const;
     const ActivationGroup* int8_panel(int64_t panel) const;
-    const uint32_t* bf16_panel(int64_t panel) const;  // a pair of bfloat16, the even input in the low half
+    const Bf16Group* bf16_panel(int64_t panel) const;
 
  private:
     struct Free {
         void operator()(void* memory) const;
     };
+    template <typename Group>
+    Group* panel_of(int64_t panel) const;
+
     std::unique_ptr<void, Free> memory_;
     size_t capacity_;
     Kind kind_ = Kind::int8;

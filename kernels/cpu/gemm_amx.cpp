@@ -28,14 +28,6 @@ constexpr int kFewestRows = 12;  // below, a tile is too empty to pay
 constexpr int kAhead = 2;        // groups that tiles run ahead of vectors
 constexpr int kDots = 4;         // groups of dots in memory, a power of two above kAhead
 
-struct alignas(64) TileConfig {
-    uint8_t palette = 1;
-    uint8_t start_row = 0;
-    uint8_t reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
 // Tile 0: dots; 1: rows; 2: weights.
 template <Layout L>
 void configure_tiles() {

@@ -161,6 +161,35 @@ struct Blocks {
     }
 };
 
+constexpr int kBf16Rows = 4;
+
+inline __m256 first_of_pairs(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+
+inline __m256 second_of_pairs(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000))));
+}
+
+// Up to kBf16Rows rows of one block. `stride`: rows of the panel.
+void bf16_rows(const uint8_t* block, int64_t groups, const Bf16Group* acts, int64_t stride, int rows, float* sums) {
+    __m256 sum[kBf16Rows][2];
+    for (auto& row : sum) row[0] = row[1] = _mm256_setzero_ps();
+    for (int64_t g = 0; g < groups; ++g, acts += stride)
+        for (int p = 0; p < kGroup / 2; ++p, block += 64) {
+            const __m256i w[2] = {load(block), load(block + 32)};
+            for (int row = 0; row < rows; ++row) {
+                int32_t pair;
+                std::memcpy(&pair, acts[row].x + 2 * p, 4);
+                const __m256i x = _mm256_set1_epi32(pair);
+                for (int half = 0; half < 2; ++half) {
+                    sum[row][half] = _mm256_fmadd_ps(second_of_pairs(w[half]), second_of_pairs(x), sum[row][half]);
+                    sum[row][half] = _mm256_fmadd_ps(first_of_pairs(w[half]), first_of_pairs(x), sum[row][half]);
+                }
+            }
+        }
+    for (int row = 0; row < rows; ++row)
+        for (int half = 0; half < 2; ++half) _mm256_store_ps(sums + row * kBlockOutputs + 8 * half, sum[row][half]);
+}
+
 inline float largest_lane(__m256 x) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
@@ -171,33 +200,12 @@ inline float largest_lane(__m256 x) {
 
 Int8Kernel int8_kernel(const Layout& layout) { return pick_int8_kernel<Blocks>(layout); }
 
-void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows, float* sums) {
-    const __m256i odd = _mm256_set1_epi32(int(0xffff0000));
-    const auto pair_part = [odd](__m256i pairs, bool second) {
-        return _mm256_castsi256_ps(second ? _mm256_and_si256(pairs, odd) : _mm256_slli_epi32(pairs, 16));
-    };
-    constexpr int kRowsAtOnce = 4;
+void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const Bf16Group* panel, int rows, float* sums) {
     for (int b = 0; b < count; ++b, sums += kSumsPerBlock)
-        for (int begin = 0; begin < rows; begin += kRowsAtOnce) {
-            const int num = rows - begin < kRowsAtOnce ? rows - begin : kRowsAtOnce;
-            const uint8_t* at = weights.block(first + b);
-            const uint32_t* pairs = panel + begin;
-            __m256 sum[kRowsAtOnce][2];
-            for (auto& row : sum) row[0] = row[1] = _mm256_setzero_ps();
-            for (int64_t p = 0; p < (weights.in + 1) / 2; ++p, at += 64, pairs += rows) {
-                const __m256i w[2] = {load(at), load(at + 32)};
-                for (int row = 0; row < num; ++row) {
-                    const __m256i x = _mm256_set1_epi32(int(pairs[row]));
-                    for (const bool second : {true, false})
-                        for (int half = 0; half < 2; ++half) {
-                            const __m256 weight = pair_part(w[half], second);
-                            sum[row][half] = _mm256_fmadd_ps(weight, pair_part(x, second), sum[row][half]);
-                        }
-                }
-            }
-            for (int row = 0; row < num; ++row)
-                for (int half = 0; half < 2; ++half)
-                    _mm256_store_ps(sums + (begin + row) * kBlockOutputs + 8 * half, sum[row][half]);
+        for (int row = 0; row < rows; row += kBf16Rows) {
+            const int left = rows - row < kBf16Rows ? rows - row : kBf16Rows;
+            bf16_rows(weights.block(first + b), weights.num_groups(), panel + row, rows, left,
+                      sums + row * kBlockOutputs);
         }
 }
 

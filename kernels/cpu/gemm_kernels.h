@@ -16,7 +16,7 @@ constexpr int kSumsPerBlock = kPanelRows * kBlockOutputs;
 // sums[(block - first) * kSumsPerBlock + row * 16 + lane]. Aligned to 64 bytes.
 using Int8Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel,
                             int rows, float* sums);
-using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows,
+using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int count, const Bf16Group* panel, int rows,
                             float* sums);
 // Quantize x [in] into records `stride` apart.
 using QuantizeKernel = void (*)(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
@@ -61,25 +61,34 @@ Int8Kernel pick_int8_kernel(const Layout& layout) {
 
 namespace portable {
 void int8_blocks(const PackedMatrix&, int64_t first, int count, const ActivationGroup*, int rows, float* sums);
-void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 }  // namespace portable
 
 namespace avx2 {
 Int8Kernel int8_kernel(const Layout& layout);
-void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 }  // namespace avx2
 
 namespace avx512 {
 Int8Kernel int8_kernel(const Layout& layout);
-void bf16_blocks(const PackedMatrix&, int64_t first, int count, const uint32_t*, int rows, float* sums);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 int64_t do_dots(int64_t operations);  // see gemm_probe.h
 }  // namespace avx512
 
 namespace amx {
+// What the instruction that shapes the tiles reads.
+struct alignas(64) TileConfig {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
 Int8Kernel int8_kernel(const Layout& layout);
+void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 }  // namespace amx
 
 }  // namespace sapwood

@@ -96,20 +96,19 @@ void int8_blocks(const PackedMatrix& weights, int64_t first, int count, const Ac
         int8_block(weights, weights.block(first + b), panel, rows, sums + b * kSumsPerBlock);
 }
 
-void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const uint32_t* panel, int rows, float* sums) {
+void bf16_blocks(const PackedMatrix& weights, int64_t first, int count, const Bf16Group* panel, int rows, float* sums) {
     for (int b = 0; b < count; ++b, sums += kSumsPerBlock) {
         const uint8_t* at = weights.block(first + b);
-        const uint32_t* pairs = panel;
         std::fill(sums, sums + rows * kBlockOutputs, 0.0f);
-        for (int64_t p = 0; p < (weights.in + 1) / 2; ++p, at += 64, pairs += rows) {
-            uint32_t w[kBlockOutputs];
+        for (int64_t k = 0; k < weights.num_groups() * kGroup; k += 2, at += 64) {
+            uint16_t w[kBlockOutputs][2];
             std::memcpy(w, at, sizeof w);
-            for (int row = 0; row < rows; ++row)
-                for (int lane = 0; lane < kBlockOutputs; ++lane) {
-                    float& sum = sums[row * kBlockOutputs + lane];
-                    sum += bf16_to_float(uint16_t(w[lane] >> 16)) * bf16_to_float(uint16_t(pairs[row] >> 16));
-                    sum += bf16_to_float(uint16_t(w[lane])) * bf16_to_float(uint16_t(pairs[row]));
-                }
+            for (int row = 0; row < rows; ++row) {
+                const uint16_t* x = panel[k / kGroup * rows + row].x + k % kGroup;
+                for (int lane = 0; lane < kBlockOutputs; ++lane)
+                    for (const int which : {1, 0})  // the order of the instruction that takes pairs
+                        sums[row * kBlockOutputs + lane] += bf16_to_float(w[lane][which]) * bf16_to_float(x[which]);
+            }
         }
     }
 }

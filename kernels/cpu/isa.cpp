@@ -25,11 +25,11 @@ bool permit_amx() {
 #endif
 }
 
-bool has_amx_int8() {
+bool has_amx() {
     unsigned eax = 7, ebx, ecx = 0, edx;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-    constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-    return (edx & kTile) && (edx & kInt8) && permit_amx();
+    constexpr unsigned kWanted = 1u << 22 | 1u << 24 | 1u << 25;  // bfloat16, tiles, int8
+    return (edx & kWanted) == kWanted && permit_amx();
 }
 
 Isa detect() {
@@ -38,7 +38,7 @@ Isa detect() {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vnni"))
         return Isa::avx2;
-    return has_amx_int8() ? Isa::amx : Isa::avx512;
+    return has_amx() ? Isa::amx : Isa::avx512;
 }
 #else
 Isa detect() { return Isa::portable; }

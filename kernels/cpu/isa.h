@@ -9,7 +9,7 @@ namespace sapwood {
 // In rising order: each set includes what the ones before it need.
 //   avx2:    AVX2, FMA, F16C (Haswell, Zen and later)
 //   avx512:  AVX-512 F/BW/VL with VNNI (Cascade Lake, Zen 4 and later)
-//   amx:     avx512 and the int8 tiles of AMX, permitted by the kernel (Sapphire Rapids and later)
+//   amx:     avx512 and the int8 and bfloat16 tiles of AMX, permitted by the kernel (Sapphire Rapids and later)
 enum class Isa { portable, avx2, avx512, amx };
 
 // The best set that this machine can run.

@@ -120,10 +120,52 @@ void pack_float_block(const PackedMatrix& matrix, uint8_t* target, Format format
     for (int64_t k = 0; k < matrix.in; k += kChunk, target += 64 * (kChunk / 2)) {
         const int64_t count = matrix.in - k < kChunk ? matrix.in - k : kChunk;
         for (int lane = 0; lane < lanes; ++lane) {
-            uint16_t rounded[kChunk + 1];
+            uint16_t rounded[kChunk] = {};
             round_floats(format, rows + size_t(lane) * row_bytes + size_t(k) * value_bytes, count, rounded);
-            rounded[count] = 0;
-            for (int64_t i = 0; i < count; i += 2) std::memcpy(target + 32 * i + 4 * lane, rounded + i, 4);
+            const int64_t padded = (count + kGroup - 1) / kGroup * kGroup;
+            for (int64_t i = 0; i < padded; i += 2) std::memcpy(target + 32 * i + 4 * lane, rounded + i, 4);
+        }
+    }
+}
+
+float load_half(const uint8_t* halves, int lane) {
+    uint16_t bits;
+    std::memcpy(&bits, halves + 2 * lane, 2);
+    return half_to_float(bits);
+}
+
+float load_byte(const uint8_t* bytes, int lane) { return float(int8_t(bytes[lane])); }
+
+void dequantize_floats(const uint8_t* block, int lane, int64_t in, float* out) {
+    for (int64_t k = 0; k < in; ++k) {
+        uint16_t bits;
+        std::memcpy(&bits, block + 64 * (k / 2) + 4 * lane + 2 * (k % 2), 2);
+        out[k] = bf16_to_float(bits);
+    }
+}
+
+void dequantize_integers(const Layout& layout, const uint8_t* at, int lane, int64_t in, float* out) {
+    float scale_level1 = 0, offset_level1 = 0;
+    for (int64_t k = 0; k < in; k += kGroup, at += layout.group_bytes()) {
+        if (layout.two_level && k % kSuperGroup == 0) {
+            scale_level1 = load_half(at, lane);
+            if (layout.has_offset) offset_level1 = load_half(at + 32, lane);
+            at += layout.super_bytes();
+        }
+        const uint8_t* scales = at + layout.plane_bytes();
+        for (int s = 0; s < layout.scales(); ++s) {
+            float scale, offset = 0;
+            if (layout.two_level) {
+                scale = scale_level1 * load_byte(scales + 16 * s, lane);
+                if (layout.has_offset) offset = offset_level1 * load_byte(scales + 16 * (layout.scales() + s), lane);
+            } else {
+                scale = load_half(scales, lane);
+                if (layout.has_offset) offset = load_half(scales + 32, lane);
+            }
+            for (int i = s * layout.group; i < (s + 1) * layout.group; ++i) {
+                const int q = load_plane_value(at, layout.bits, lane, i) - layout.zero();
+                out[k + i] = scale * float(q) + offset;
+            }
         }
     }
 }
@@ -131,7 +173,7 @@ void pack_float_block(const PackedMatrix& matrix, uint8_t* target, Format format
 }  // namespace
 
 size_t PackedMatrix::block_bytes() const {
-    if (layout.is_bf16()) return size_t((in + 1) / 2) * 64;
+    if (layout.is_bf16()) return size_t(num_groups()) * (kGroup / 2) * 64;
     const size_t supers = layout.two_level ? size_t(in / kSuperGroup) * layout.super_bytes() : 0;
     return size_t(in / kGroup) * layout.group_bytes() + supers;
 }
@@ -183,45 +225,12 @@ void pack(const PackedMatrix& matrix, uint8_t* target, Format format, const uint
 }
 
 void dequantize_row(const PackedMatrix& matrix, int64_t row, float* out) {
-    const Layout& layout = matrix.layout;
-    const uint8_t* at = matrix.block(row / kBlockOutputs);
+    const uint8_t* block = matrix.block(row / kBlockOutputs);
     const int lane = int(row % kBlockOutputs);
-    const auto load_half = [lane](const uint8_t* halves) {
-        uint16_t bits;
-        std::memcpy(&bits, halves + 2 * lane, 2);
-        return half_to_float(bits);
-    };
-    if (layout.is_bf16()) {
-        for (int64_t k = 0; k < matrix.in; ++k) {
-            uint16_t bits;
-            std::memcpy(&bits, at + 64 * (k / 2) + 4 * lane + 2 * (k % 2), 2);
-            out[k] = bf16_to_float(bits);
-        }
-        return;
-    }
-    float scale_level1 = 0, offset_level1 = 0;
-    for (int64_t k = 0; k < matrix.in; k += kGroup, at += layout.group_bytes()) {
-        if (layout.two_level && k % kSuperGroup == 0) {
-            scale_level1 = load_half(at);
-            if (layout.has_offset) offset_level1 = load_half(at + 32);
-            at += layout.super_bytes();
-        }
-        const uint8_t* scales = at + layout.plane_bytes();
-        for (int i = 0; i < kGroup; ++i) {
-            float scale, offset = 0;
-            if (layout.two_level) {
-                const int s = i / layout.group;
-                scale = scale_level1 * float(int8_t(scales[16 * s + lane]));
-                if (layout.has_offset)
-                    offset = offset_level1 * float(int8_t(scales[16 * (layout.scales() + s) + lane]));
-            } else {
-                scale = load_half(scales);
-                if (layout.has_offset) offset = load_half(scales + 32);
-            }
-            const int q = load_plane_value(at, layout.bits, lane, i) - layout.zero();
-            out[k + i] = scale * float(q) + offset;
-        }
-    }
+    if (matrix.layout.is_bf16())
+        dequantize_floats(block, lane, matrix.in, out);
+    else
+        dequantize_integers(matrix.layout, block, lane, matrix.in, out);
 }
 
 }  // namespace sapwood

@@ -20,7 +20,7 @@
 // [16 float16 offset scales], and the 32 inputs' own scales are int8: [32 / group][16] scales, [32 / group][16]
 // offsets. Offset scales are negated at packing, so that offsets are added in every format.
 //
-// BF16 (F32, F16, BF16): vector p, lane c = inputs 2p and 2p + 1 of output c; an odd last input is paired with zero.
+// BF16 (F32, F16, BF16): vector p, lane c = inputs 2p and 2p + 1 of output c, with zeros up to a multiple of 32 inputs.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ struct Layout {
     constexpr size_t scale_bytes() const {  // per 32 inputs
         return size_t(kBlockOutputs) * scales() * (two_level ? 1 : 2) * (has_offset ? 2 : 1);
     }
-    constexpr size_t group_bytes() const { return plane_bytes() + scale_bytes(); }  // per 32 inputs
+    constexpr size_t group_bytes() const { return plane_bytes() + scale_bytes(); }           // per 32 inputs
     constexpr size_t super_bytes() const { return two_level ? (has_offset ? 64 : 32) : 0; }  // before each 256 inputs
 };
 
@@ -69,6 +69,7 @@ struct PackedMatrix {
     int64_t in = 0;
     const uint8_t* data = nullptr;
 
+    int64_t num_groups() const { return (in + kGroup - 1) / kGroup; }
     int64_t num_blocks() const { return (out + kBlockOutputs - 1) / kBlockOutputs; }
     size_t block_bytes() const;
     size_t bytes() const { return size_t(num_blocks()) * block_bytes(); }
