@@ -238,7 +238,6 @@ class Scheduler:
         """Run a batch and handle what it gives to each request."""
         output = self.engine.run(step.batch)
         self.tree.mark_computed(step.stored)
-        num_output = self.stats.num_output
         choosing: list[Wanted] = []
         rows: list[SampleRow] = []
         for wanted in step.wanted:
@@ -260,7 +259,7 @@ class Scheduler:
         for request in [w.request for w in step.wanted] + [r for r in self._reading if r.only_reads]:
             if request.is_complete and request.key in self._live:
                 self._finish(request)
-        self.stats.stepped(len(step.batch.ids), self.stats.num_output - num_output)
+        self.stats.stepped(len(step.batch.ids))
 
     def _score(self, wanted: Wanted) -> None:
         """Logprobs of the tokens that are there already: the prompt's, and those a grammar forced."""

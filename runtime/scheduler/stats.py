@@ -36,11 +36,10 @@ class SchedulerStats:
         self.num_cached += request.num_cached
         self.num_jumped += request.num_jumped
 
-    def stepped(self, num_rows: int, num_output: int) -> None:
-        """A step computed rows and made output tokens."""
+    def stepped(self, num_rows: int) -> None:
+        """A step computed rows; its output tokens are in `num_output` already."""
         self.num_steps += 1
         self.num_rows += num_rows
-        self.num_output += num_output
         now = time.monotonic()
         recent = self._recent
         if not recent or now - recent[-1][0] > WINDOW / 50:

@@ -1,0 +1,80 @@
+"""Answers `Ask` messages: what people and programs want to know of a backend, or change in it while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sapwood.errors import InvalidRequest
+from sapwood.runtime.assembly import System
+from sapwood.runtime.messages import Ask
+from sapwood.runtime.scheduler import stats
+
+
+class PrefixArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A prefix of the tree."""
+
+    ids: list[int]
+    namespace: str = ""
+
+
+class PolicyArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """The name of a policy."""
+
+    policy: str
+
+
+class NoArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing."""
+
+
+class Admin:
+    """One method an `Ask`. Runs on the scheduler's thread, between two steps."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._handlers: dict[str, tuple[type[Any], Callable[[Any], object]]] = {
+            "info": (NoArgs, self._info),
+            "stats": (NoArgs, self._stats),
+            "flush": (NoArgs, self._flush),
+            "pin": (PrefixArgs, self._pin),
+            "unpin": (PrefixArgs, self._unpin),
+            "policy": (PolicyArgs, self._policy),
+        }
+
+    def answer(self, ask: Ask) -> object:
+        """The answer to one call. Raises InvalidRequest."""
+        handler = self._handlers.get(ask.what)
+        if handler is None:
+            raise InvalidRequest(f"this backend can't answer '{ask.what}'")
+        args_type, call = handler
+        try:
+            args = msgspec.convert(ask.args, args_type)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"the arguments of '{ask.what}' are wrong: {error}") from None
+        return call(args)
+
+    def _info(self, args: NoArgs) -> object:
+        return msgspec.to_builtins(self._system.info)
+
+    def _stats(self, args: NoArgs) -> object:
+        scheduler, engine = self._system.scheduler, self._system.scheduler.engine
+        counts = stats.describe(scheduler.stats, self._system.tree, scheduler.running, scheduler.waiting)
+        return counts | {"run_seconds": engine.run_seconds, "sample_seconds": engine.sample_seconds}
+
+    def _flush(self, args: NoArgs) -> object:
+        return {"num_evicted": self._system.tree.flush()}
+
+    def _pin(self, args: PrefixArgs) -> object:
+        return {"num_pinned": self._system.tree.pin(args.ids, args.namespace)}
+
+    def _unpin(self, args: PrefixArgs) -> object:
+        if not self._system.tree.unpin(args.ids, args.namespace):
+            raise InvalidRequest("this prefix is not pinned")
+        return {}
+
+    def _policy(self, args: PolicyArgs) -> object:
+        self._system.scheduler.set_policy(args.policy)
+        return args.policy

@@ -1,0 +1,116 @@
+"""Puts one system together in this process: model, plan, tree, scheduler. What `backend.py` serves, and tests drive by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sapwood.errors import InvalidRequest
+from sapwood.kernels import open_plan
+from sapwood.kernels.decoder import Decoder
+from sapwood.kernels.plan import Plan
+from sapwood.radix.tree import RadixTree
+from sapwood.runtime import fake
+from sapwood.runtime.engine.engine import Engine
+from sapwood.runtime.messages import ModelInfo
+from sapwood.runtime.models.load import Model, load_model
+from sapwood.runtime.options import BackendOptions
+from sapwood.runtime.scheduler.grammars import GrammarJobs
+from sapwood.runtime.scheduler.scheduler import Capacity, Scheduler
+from sapwood.runtime.scheduler.validate import Limits
+from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
+
+MAX_ROWS = 512
+LEAST_SLOTS = 32768  # if memory allows
+MEMORY_SHARE = 1 / 3  # of what is available, for KV
+
+
+@dataclass(slots=True)
+class System:
+    """Everything that a backend runs."""
+
+    info: ModelInfo
+    plan: Plan
+    tree: RadixTree
+    scheduler: Scheduler
+    grammars: GrammarJobs
+
+    def close(self) -> None:
+        self.grammars.close()
+        self.plan.close()
+
+
+def open_model(name: str) -> Model:
+    """A model by name or path; "fake" is the built-in one."""
+    return fake.fake_model() if name == fake.NAME else load_model(name)
+
+
+def open_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer that belongs to a model's name or path."""
+    return fake.fake_tokenizer() if name == fake.NAME else load_tokenizer(name)
+
+
+def assemble(
+    options: BackendOptions,
+    *,
+    progress: Callable[[str], None] = lambda text: None,
+    wake: Callable[[], None] = lambda: None,
+) -> System:
+    """Load the model and build all that serves it. `wake`: called from other threads when a step has become due."""
+    progress(f"reading {options.model}")
+    model = open_model(options.model)
+    tokenizer = open_tokenizer(str(model.path))
+    context_length = min(options.context_length or model.context_length, model.context_length)
+    num_slots = options.num_slots or default_slots(model.decoder, context_length)
+    if num_slots < 1:
+        raise InvalidRequest(f"num_slots must be at least 1, not {num_slots}")
+    context_length = min(context_length, num_slots)
+    progress("preparing the weights")
+    plan = open_plan(
+        model.decoder,
+        backend=options.backend,
+        num_slots=num_slots,
+        max_rows=options.max_rows or MAX_ROWS,
+        threads=options.threads,
+    )
+    tree = RadixTree(num_slots)
+    grammars = GrammarJobs(tokenizer, wake)
+    given = {"max_running": options.max_running, "max_waiting": options.max_queue}
+    scheduler = Scheduler(
+        Engine(plan),
+        tree,
+        tokenizer,
+        grammars,
+        Limits(context_length, model.decoder.vocab_size, tokenizer.bos_id),
+        Capacity(**{name: value for name, value in given.items() if value is not None}),
+        options.policy,
+        check=options.check,
+    )
+    info = ModelInfo(
+        name=model.name,
+        path=str(model.path),
+        architecture=model.architecture,
+        context_length=context_length,
+        vocab_size=model.decoder.vocab_size,
+        fingerprint=model.fingerprint,
+        backend=options.backend,
+        num_slots=num_slots,
+    )
+    return System(info, plan, tree, scheduler, grammars)
+
+
+def default_slots(decoder: Decoder, context_length: int) -> int:
+    """Room for four full contexts or LEAST_SLOTS, as far as a share of the free memory holds them at 4 bytes a value."""
+    bytes_per_slot = len(decoder.layers) * 2 * decoder.kv_size * 4
+    affordable = int(available_memory() * MEMORY_SHARE) // bytes_per_slot
+    return max(256, min(max(LEAST_SLOTS, 4 * context_length), affordable))
+
+
+def available_memory() -> int:
+    """Bytes that can be used without swapping."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

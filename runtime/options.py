@@ -1,0 +1,23 @@
+"""What can be set when a backend is started. Everything else it chooses itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Few options; None leaves the choice to the backend."""
+
+    model: str = "smollm2-135m"  # a pulled model's name, a .gguf, a folder, or "fake"
+    address: str | None = None  # ipc://... or tcp://...; None: a private ipc socket
+    backend: Literal["cpu", "reference", "cuda"] = "cpu"
+    num_slots: int | None = None  # tokens of KV memory; None: from the memory that is free
+    max_rows: int | None = None  # tokens computed in one step
+    threads: int | None = None
+    context_length: int | None = None  # longest prompt and answer together; None: the model's
+    max_running: int | None = None  # requests that share a batch
+    max_queue: int | None = None  # requests that may wait
+    policy: str = "lpm"
+    check: bool = False  # verify the tree after each step (slow)
