@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ class Client:
         request = self._request(prompt, sampling, stream=False, **fields)
         return self._assembler().completion(self._wait(request))
 
-    def stream(self, prompt: Prompt, sampling: Sampling | None = None, **fields: Any) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt, sampling: Sampling | None = None, **fields: Any) -> Generator[Chunk, None, None]:
         """The answer as it grows; closing the iterator gives the request up."""
         assembler, replies = self._assembler(), SimpleQueue[Reply]()
         call = self.submit(self._request(prompt, sampling, stream=True, **fields), replies.put)
@@ -127,7 +127,9 @@ class Client:
         request = self._request(prompt, sampling, stream=False, **fields)
         return self._assembler().completion(await self._await(request))
 
-    async def astream(self, prompt: Prompt, sampling: Sampling | None = None, **fields: Any) -> AsyncIterator[Chunk]:
+    async def astream(
+        self, prompt: Prompt, sampling: Sampling | None = None, **fields: Any
+    ) -> AsyncGenerator[Chunk, None]:
         """As `stream`."""
         assembler, mailbox = self._assembler(), _Mailbox()
         call = self.submit(self._request(prompt, sampling, stream=True, **fields), mailbox.put)
@@ -251,7 +253,7 @@ class _Mailbox:
         return replies
 
 
-def _chunks(call: Call, replies: SimpleQueue[Reply], assembler: Assembler) -> Iterator[Chunk]:
+def _chunks(call: Call, replies: SimpleQueue[Reply], assembler: Assembler) -> Generator[Chunk, None, None]:
     done = False
     try:
         while not done:
