@@ -17,7 +17,7 @@ from sapwood.runtime.cli.terminal import console, note, say_error, waiting
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
-    from sapwood.runtime.messages import GrammarSpec
+    from sapwood.runtime.messages import GrammarSpec, Sampling
 
 HELP = """\
 /fork [NAME]    go on in a copy of this branch        /undo           take back the last exchange
@@ -41,9 +41,9 @@ def chat(
     """Talk with a model; /fork, /undo and /schema work on the conversation, /help lists the rest."""
     from sapwood.runtime.client import Client
 
-    with waiting(f"Loading {model}"):
+    with waiting(f"Loading {model}") as progress:
         options = backend_options(backend=backend, threads=threads)
-        client = Client.connect(connect) if connect else Client.launch(model, **options)
+        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
     with client:
         if not client.tokenizer.chat_template:
             raise InvalidRequest(f"{client.info.name} has no chat template; use `sapwood generate --raw`")
@@ -119,7 +119,7 @@ class Session:
             raise
         self.conversation.add("assistant", answer)
 
-    def _show(self, ids: list[int], sampling: object) -> str:
+    def _show(self, ids: list[int], sampling: Sampling) -> str:
         """Stream an answer as Markdown; Ctrl-C keeps what came."""
         from rich.live import Live
         from rich.markdown import Markdown

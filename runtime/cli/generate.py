@@ -78,9 +78,9 @@ def generate(
         stop=stop or [],
         grammar=grammar_of(json_schema, regex, choice),
     )
-    with waiting(f"Loading {model}"):
+    with waiting(f"Loading {model}") as progress:
         options = backend_options(backend=backend, threads=threads)
-        client = Client.connect(connect) if connect else Client.launch(model, **options)
+        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
     with client:
         ids = prompt_ids(client, text, raw=raw, system=system)
         if n == 1:

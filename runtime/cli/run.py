@@ -40,9 +40,9 @@ def run(
 
     if not file.is_file():
         raise InvalidRequest(f"there is no file {str(file)!r}; give the path of a Python file")
-    with waiting(f"Loading {model}"):
+    with waiting(f"Loading {model}") as progress:
         options = backend_options(backend=backend, threads=threads, num_slots=num_slots, context_length=context_length)
-        client = Client.connect(connect) if connect else Client.launch(model, **options)
+        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
     with client:
         sapwood.set_default_backend(client)
         sys.argv = [str(file), *context.args]

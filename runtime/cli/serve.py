@@ -121,8 +121,8 @@ def start(model: str, settings: ServerConfig, options: dict[str, object]) -> Non
 
     exit_on_sigterm()
     taken = listen(settings.host, settings.port)
-    with waiting(f"Loading {model}"):
-        client = Client.launch(model, **backend_options(**options))
+    with waiting(f"Loading {model}") as progress:
+        client = Client.launch(model, progress=progress, **backend_options(**options))
     url = url_of(taken, settings)
 
     def ready() -> None:

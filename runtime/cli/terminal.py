@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -30,10 +30,10 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def waiting(message: str) -> Iterator[None]:
-    """A spinner on stderr while something takes time; silent in a pipe."""
-    with console(stderr=True).status(_escaped(message)):
-        yield
+def waiting(message: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr while something takes time; call what it yields with what is being done. Silent in a pipe."""
+    with console(stderr=True).status(_escaped(message)) as status:
+        yield lambda text: status.update(_escaped(f"{message}: {text}"))
 
 
 def _escaped(message: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -38,6 +39,7 @@ from sapwood.runtime.server.errors import ApiError, JsonResponse, Refusal, error
 from sapwood.runtime.server.limits import Limits
 from sapwood.runtime.server.service import Service
 from sapwood.runtime.server.storage import Storage
+from sapwood.runtime.server.supervise import supervise
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -71,7 +73,9 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runner.resume()
+        watching = asyncio.ensure_future(supervise(client))
         yield
+        watching.cancel()
         await runner.close()
         storage().close()
 

@@ -96,7 +96,7 @@ class Batch:
 
     def _start(self, index: int, ids: list[int], params: SamplingParams) -> int | None:
         """Where prompt logprobs begin; SGLang's -1 (and absence) means at the end: none."""
-        start = _nth(self.fields.logprob_start_len, index)
+        start: int | None = _nth(self.fields.logprob_start_len, index)
         if start is None and self._legacy() and params.max_new_tokens == 0 and self.fields.input_ids is not None:
             return 0  # its frontend scores choices alone so, and says no start
         if start is None or start < 0:

@@ -46,13 +46,17 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     started: float = field(default_factory=time.time)
     draining: bool = False
-    alive: bool = True  # the backend answers
     _running: set[str] = field(default_factory=set)
 
     @property
     def info(self) -> ModelInfo:
         """What the backend serves."""
         return self.client.info
+
+    @property
+    def alive(self) -> bool:
+        """Whether the backend answers."""
+        return self.client.is_alive
 
     @property
     def tokenizer(self) -> Tokenizer:

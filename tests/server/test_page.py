@@ -118,8 +118,8 @@ def test_a_killed_backend_shows_and_comes_back(browser: Any, serve: Callable[...
         page = browser.new_page()
         page.goto(serve(client))
         page.wait_for_selector("#status[data-state=up]")
-        assert client.pid
-        os.kill(client.pid, signal.SIGKILL)
+        assert client._process
+        os.kill(client._process.pid, signal.SIGKILL)
         page.wait_for_selector("#banner:visible")
         page.wait_for_selector("#status[data-state=up]", timeout=20_000)
         page.fill("#max_tokens", "3") if page.is_visible("#max_tokens") else None
