@@ -12,7 +12,7 @@
 namespace sapwood {
 namespace {
 
-Int8Kernel int8_kernel(const Layout& layout) {
+Int8Kernel int8_kernel([[maybe_unused]] const Layout& layout) {
     switch (current_isa()) {
 #if defined(__x86_64__)
         case Isa::amx: return amx::int8_kernel(layout);

@@ -2,7 +2,7 @@
 //
 //     weights    8 vectors hold 32 inputs of 16 outputs, one byte each, 4 inputs a lane; unpacked once ...
 //     rows       ... and multiplied with every row of the panel, whose 4 bytes are broadcast from memory
-//     sums       one vector a row: in registers for up to 4 rows, else in the caller's array, which L1 holds
+//     sums       one vector a row: in registers for up to 8 rows, else in the caller's array, which L1 holds
 #include "gemm_kernels.h"
 
 #if defined(__AVX512VNNI__)
@@ -50,7 +50,7 @@ inline void add_group(const WeightGroup* group, const ActivationGroup* acts, __m
     }
 }
 
-// One to four rows of one block, with their sums in registers.
+// One to eight rows of one block, with their sums in registers.
 template <Layout L, int rows>
 void few_rows(const uint8_t* block, int64_t in, const ActivationGroup* panel, float* sums) {
     __m512 sum[rows][1];
@@ -86,26 +86,28 @@ void many_rows(const uint8_t* block, size_t block_bytes, int64_t in, const Activ
     });
 }
 
+using FewRows = void (*)(const uint8_t* block, int64_t in, const ActivationGroup* panel, float* sums);
+constexpr int kMostFewRows = 8;
+
+template <Layout L>
+constexpr FewRows kFewRows[] = {nullptr,        few_rows<L, 1>, few_rows<L, 2>, few_rows<L, 3>, few_rows<L, 4>,
+                                few_rows<L, 5>, few_rows<L, 6>, few_rows<L, 7>, few_rows<L, kMostFewRows>};
+
 template <Layout L>
 struct Blocks {
     static void run(const PackedMatrix& weights, int64_t first, int count, const ActivationGroup* panel, int rows,
                     float* sums) {
         const size_t block_bytes = weights.block_bytes();
         const uint8_t* block = weights.block(first);
-        for (int b = 0; b < count; ++b, block += block_bytes, sums += kSumsPerBlock) {
-            switch (rows) {
-                case 1: few_rows<L, 1>(block, weights.in, panel, sums); continue;
-                case 2: few_rows<L, 2>(block, weights.in, panel, sums); continue;
-                case 3: few_rows<L, 3>(block, weights.in, panel, sums); continue;
-                case 4: few_rows<L, 4>(block, weights.in, panel, sums); continue;
-            }
-            if (b + 1 == count) {
-                many_rows<L, 1>(block, 0, weights.in, panel, rows, sums);
-            } else {
-                many_rows<L, 2>(block, block_bytes, weights.in, panel, rows, sums);
-                ++b, block += block_bytes, sums += kSumsPerBlock;
-            }
+        if (rows <= kMostFewRows) {
+            for (int b = 0; b < count; ++b)
+                kFewRows<L>[rows](block + b * block_bytes, weights.in, panel, sums + b * kSumsPerBlock);
+            return;
         }
+        int b = 0;
+        for (; b + 2 <= count; b += 2)
+            many_rows<L, 2>(block + b * block_bytes, block_bytes, weights.in, panel, rows, sums + b * kSumsPerBlock);
+        if (b < count) many_rows<L, 1>(block + b * block_bytes, 0, weights.in, panel, rows, sums + b * kSumsPerBlock);
     }
 };
 
