@@ -1,0 +1,47 @@
+"""Types of the CPU backend's native kernels (kernels/cpu)."""
+
+import numpy as np
+import numpy.typing as npt
+
+# gemm_bind.cpp
+
+class PackedMatrix:
+    """A weight matrix [out, in], packed for the matmul kernels."""
+
+    def __init__(self, format: str, rows: npt.NDArray[np.uint8], in_size: int, threads: int = 1) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def dequantize_row(self, row: int, out: npt.NDArray[np.float32]) -> None: ...
+
+class Activations:
+    """Rows of float32, quantized or rounded as a packed matrix wants them."""
+
+    @staticmethod
+    def of(weights: PackedMatrix, x: npt.NDArray[np.float32]) -> Activations: ...
+
+def gemm(
+    weights: PackedMatrix,
+    rows: Activations,
+    out: npt.NDArray[np.float32],
+    col_begin: int,
+    col_end: int,
+    accumulate: bool = False,
+) -> None: ...
+def read_once(data: npt.NDArray[np.uint8]) -> None: ...
+def do_dots(operations: int) -> int: ...
+def available_isas() -> list[str]: ...
+def current_isa() -> str: ...
+def set_isa(name: str) -> None: ...
+
+# plain_bind.cpp
+
+def code_layout(format: str) -> tuple[int, int, bool]: ...
+def plain_codes(
+    format: str,
+    rows: npt.NDArray[np.uint8],
+    codes: npt.NDArray[np.int8],
+    scale: npt.NDArray[np.float32],
+    offset: npt.NDArray[np.float32],
+) -> None: ...
