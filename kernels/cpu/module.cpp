@@ -3,6 +3,7 @@
 
 #include "gemm_bind.h"
 #include "plain_bind.h"
+#include "plan_bind.h"
 
 namespace nb = nanobind;
 
@@ -10,4 +11,5 @@ NB_MODULE(_cpu, m) {
     m.doc() = "Sapwood's CPU kernels.";
     sapwood::bind_gemm(m);
     sapwood::bind_plain(m);
+    sapwood::bind_plan(m);
 }

@@ -1,0 +1,9 @@
+#include "vector_kernels.h"
+
+#if defined(__x86_64__)
+
+namespace sapwood::avx512 {
+const VectorOps vector_ops = kVectorOps;
+}
+
+#endif
