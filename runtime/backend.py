@@ -116,7 +116,7 @@ class Backend:
     def _receive(self, system: System, admin: Admin) -> None:
         """Take all messages that are there."""
         router = self._router
-        while router.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while int(router.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             client, payload = router.recv_multipart(zmq.NOBLOCK)[:2]
             outbox = system.scheduler.outbox
             try:

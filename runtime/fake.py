@@ -31,6 +31,8 @@ def fake_model() -> Model:
     """The model; the same bits each time."""
     random = np.random.default_rng(20240229)
 
+    frequencies = 10000 ** (-np.arange(0, _HEAD_DIM, 2) / _HEAD_DIM)
+
     def matrix(name: str, rows: int, columns: int) -> Weight:
         return _weight(name, random.standard_normal((rows, columns)) / np.sqrt(columns))
 
@@ -45,7 +47,7 @@ def fake_model() -> Model:
             gate=matrix(f"{number}.gate", _FEED_FORWARD, _HIDDEN),
             up=matrix(f"{number}.up", _FEED_FORWARD, _HIDDEN),
             down=matrix(f"{number}.down", _HIDDEN, _FEED_FORWARD),
-            rope=Rope(1 / 10000 ** (np.arange(0, _HEAD_DIM, 2, dtype=np.float32) / _HEAD_DIM), interleaved=False),
+            rope=Rope(frequencies.astype(np.float32), interleaved=False),
         )
 
     head = random.standard_normal((VOCAB_SIZE, _HIDDEN)) / 2

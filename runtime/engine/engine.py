@@ -48,4 +48,4 @@ class Engine:
         first, count = outs[0], len(outs)
         if all(out == first + i for i, out in enumerate(outs)):
             return logits[first : first + count]
-        return logits[np.array(outs)]
+        return np.take(logits, outs, axis=0)

@@ -53,7 +53,8 @@ class Outbox:
 
     def fail(self, client: bytes, rid: str, error: Exception) -> None:
         """Tell a client that its request failed."""
-        kind = next((kind for error_type, kind in KINDS if isinstance(error, error_type)), "internal")
+        kinds = (kind for error_type, kind in KINDS if isinstance(error, error_type))
+        kind: ErrorKind = next(kinds, "internal")
         self.put(client, Failed(rid, kind, str(error), getattr(error, "where", None)))
 
     def answer(self, client: bytes, rid: str, value: object) -> None:
