@@ -144,7 +144,7 @@ async def _prefix(request: Request) -> tuple[Service, list[int], str]:
     service = service_of(request)
     if (fields.text is None) == (fields.ids is None):
         raise invalid("send either text or ids", "text")
-    ids = service.encode_prompt(fields.text) if fields.text is not None else fields.ids or []
+    ids = service.encode_prompt(fields.text, "text") if fields.text is not None else fields.ids or []
     service.check_prompt(ids, "text" if fields.text is not None else "ids")
     return service, ids, fields.cache_salt or ""
 

@@ -203,7 +203,7 @@ def prompts_of(service: Service, fields: GenerateRequest) -> tuple[bool, list[li
     if fields.text is not None:
         single = isinstance(fields.text, str)
         texts = [fields.text] if isinstance(fields.text, str) else fields.text
-        prompts = [service.encode_prompt(text) for text in texts]
+        prompts = [service.encode_prompt(text, "text") for text in texts]
     else:
         assert fields.input_ids is not None
         flat = [item for item in fields.input_ids if isinstance(item, int)]

@@ -96,7 +96,7 @@ async def generate(request: Request) -> Response:
         raise invalid("images and suffix are not supported; leave them out", "images" if fields.images else "suffix")
     service = service_of(request)
     if fields.raw:
-        ids = service.encode_prompt(fields.prompt)
+        ids = service.encode_prompt(fields.prompt, "prompt")
         service.check_prompt(ids, "prompt")
         generation = GenerationFields(**_generation(fields))
         room = service.room(ids, generation.max_tokens)

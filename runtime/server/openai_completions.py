@@ -62,7 +62,7 @@ async def answer(service: Service, raw: bytes) -> dict[str, Any]:
 def prompts_of(prompt: str | list[int | str | list[int]], service: Service, param: str = "prompt") -> list[list[int]]:
     """The prompts as ids: one text, one list of ids, or a list of either."""
     if isinstance(prompt, str):
-        prompts = [service.encode_prompt(prompt)]
+        prompts = [service.encode_prompt(prompt, param)]
     elif prompt and all(isinstance(item, int) for item in prompt):
         prompts = [[item for item in prompt if isinstance(item, int)]]
     else:
@@ -70,7 +70,7 @@ def prompts_of(prompt: str | list[int | str | list[int]], service: Service, para
         for item in prompt:
             if isinstance(item, int):
                 raise invalid(f"{param} mixes token ids with texts or lists; send one kind", param)
-            prompts.append(service.encode_prompt(item) if isinstance(item, str) else item)
+            prompts.append(service.encode_prompt(item, param) if isinstance(item, str) else item)
     if not 0 < len(prompts) <= MAX_PROMPTS:
         raise invalid(f"{param} holds {len(prompts)} prompts; send 1 to {MAX_PROMPTS}", param)
     for ids in prompts:

@@ -78,8 +78,10 @@ class Service:
         """What tokens are called in log probabilities."""
         return TokenNames(self.tokenizer)
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, param: str) -> list[int]:
         """Ids of a raw prompt: special tokens in it count, and the model's beginning-of-text goes before it."""
+        if not text:
+            raise invalid("the prompt is empty; give at least one character to continue", param)
         return self.tokenizer.encode(text, special=True, bos=True)
 
     def check_prompt(self, ids: Sequence[int], param: str) -> None:

@@ -115,7 +115,7 @@ def _joined(service: Service, fields: ScoreRequest, item: str | list[int]) -> li
     first, second = (item, fields.query) if fields.item_first else (fields.query, item)
     if isinstance(first, str):
         assert isinstance(second, str)
-        return service.encode_prompt(first + second)
+        return service.encode_prompt(first + second, "items")
     assert isinstance(second, list)
     return [*first, *second]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,13 +18,14 @@ from sapwood.runtime.server.config import ServerConfig
 from sapwood.runtime.server.serving import listen, url_of
 
 SECONDS = 30.0
+KERNELS = os.environ.get("SAPWOOD_BACKEND", "cpu")
 Serve = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
 def backend() -> Iterator[Client]:
     """One backend with the fake model for all tests of this folder."""
-    with Client.launch("fake") as client:
+    with Client.launch("fake", backend=KERNELS) as client:
         yield client
 
 

@@ -1,4 +1,4 @@
-"""/generate keeps SGLang's contract."""
+"""/generate keeps SGLang's contract. The fake model's prompts are a first token and one token a byte."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_one_text_gives_one_object(http: httpx.Client) -> None:
     meta = answer["meta_info"]
     assert isinstance(answer["text"], str) and len(answer["output_ids"]) == 6
     assert meta["finish_reason"] == {"type": "length", "length": 6}
-    assert meta["prompt_tokens"] == 5 and meta["completion_tokens"] == 6 and "cached_tokens" in meta
+    assert meta["prompt_tokens"] == 6 and meta["completion_tokens"] == 6 and "cached_tokens" in meta
 
 
 def test_lists_and_samples_come_in_order(http: httpx.Client) -> None:
     params = {**GREEDY, "temperature": 1, "n": 2, "sampling_seed": 4}
     answers = http.post("/generate", json={"text": ["one", "three"], "sampling_params": params}).json()
-    assert [answer["meta_info"]["prompt_tokens"] for answer in answers] == [3, 3, 5, 5]
+    assert [answer["meta_info"]["prompt_tokens"] for answer in answers] == [4, 4, 6, 6]
     assert answers[0]["text"] != answers[1]["text"]
 
 
@@ -67,7 +67,7 @@ def test_a_stream_repeats_the_text_and_sends_new_logprobs_only(http: httpx.Clien
 
 
 def test_the_current_layout_begins_with_null(http: httpx.Client) -> None:
-    body = {"text": "hello", "sampling_params": {"max_new_tokens": 0}, "return_logprob": True, "logprob_start_len": 3}
+    body = {"text": "hello", "sampling_params": {"max_new_tokens": 0}, "return_logprob": True, "logprob_start_len": 4}
     entries = http.post("/generate", json={**body, "return_text_in_logprobs": True}).json()["meta_info"][
         "input_token_logprobs"
     ]
@@ -81,7 +81,7 @@ def test_the_legacy_layout_is_what_select_needs(serve: Callable[..., str]) -> No
             "text": ["hello"],
             "sampling_params": {"max_new_tokens": 0},
             "return_logprob": True,
-            "logprob_start_len": 2,
+            "logprob_start_len": 3,
         }
         (answer,) = http.post("/generate", json={**body, "return_text_in_logprobs": True}).json()
         assert [entry[2] for entry in answer["meta_info"]["input_token_logprobs"]] == ["l", "o"]
