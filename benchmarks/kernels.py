@@ -1,4 +1,4 @@
-"""The CPU matmuls, each against its own floor: what the memory or the arithmetic of this machine allows at best.
+"""The CPU matmuls and the packing of their weights, each against its own floor: what this machine allows at best.
 
 A matmul of few rows can't be faster than its weights are read, one of many rows not faster than its multiplications.
 Both ceilings are measured on the same thread between the runs, so that a busy machine slows both sides:
@@ -132,6 +132,39 @@ def all_results(row_counts: list[int], rounds: int) -> Iterator[tuple[Result, Ce
             yield measure(name, outputs, inputs, rows, rounds, memory)
 
 
+@dataclass
+class PackingResult:
+    format: str
+    million_weights_per_second: float
+    gigabytes_per_second: float  # read and written
+    of_floor: float  # of the speed at which memory can be read
+
+
+def measure_packing(name: str, rounds: int, memory: np.ndarray) -> PackingResult:
+    outputs, inputs = 32768, 768
+    source = np.tile(encoded(name, 256, inputs), (outputs // 256, 1))
+    ceilings, best, nbytes = Ceilings(), math.inf, 0
+    for _ in range(rounds):
+        ceilings.look(memory)
+        start = time.perf_counter()
+        packed = _cpu.PackedMatrix(name, source, inputs, 1)
+        best = min(best, time.perf_counter() - start)
+        nbytes = source.nbytes + packed.nbytes
+        del packed
+    speed = nbytes / best
+    return PackingResult(name, outputs * inputs / best / 1e6, speed / 1e9, speed / ceilings.bytes_per_second)
+
+
+def show_packing(results: list[PackingResult]) -> None:
+    table = Table(title="packing from memory, one thread")
+    for column in ("format", "M weights/s", "GB/s", "of read bandwidth"):
+        table.add_column(column, justify="left" if column == "format" else "right")
+    for r in results:
+        cells = (f"{r.million_weights_per_second:.0f}", f"{r.gigabytes_per_second:.1f}", f"{r.of_floor:.0%}")
+        table.add_row(r.format, *cells)
+    Console(width=120).print(table)
+
+
 def show(results: list[Result], ceilings: Ceilings) -> None:
     title = (
         f"{_cpu.current_isa()}, one thread; ceilings: {ceilings.bytes_per_second / 1e9:.1f} GB/s read, "
@@ -168,6 +201,8 @@ def main() -> None:
         results.append(result)
         ceilings.bytes_per_second = max(ceilings.bytes_per_second, seen.bytes_per_second)
         ceilings.operations_per_second = max(ceilings.operations_per_second, seen.operations_per_second)
+    memory = np.ones(COLD_BYTES, np.uint8)
+    packing = [measure_packing(name, options.rounds, memory) for name in BLOCKS]
     if options.json:
         records = [asdict(r) | {"of_floor": r.of_floor} for r in results]
         report = {
@@ -175,9 +210,10 @@ def main() -> None:
             "machine": platform.processor() or platform.machine(),
             "ceilings": asdict(ceilings),
         }
-        print(json.dumps(report | {"results": records}, indent=1))
+        print(json.dumps(report | {"results": records, "packing": [asdict(r) for r in packing]}, indent=1))
     else:
         show(results, ceilings)
+        show_packing(packing)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,11 @@ void split_nibbles(const uint8_t* bytes, uint8_t* q) {
 
 // Bit i of `bits` becomes bit 4 of q[i].
 void add_fifth_bits(uint32_t bits, uint8_t* q) {
-    for (int i = 0; i < 32; ++i) q[i] |= uint8_t((bits >> i & 1) << 4);
+    for (int i = 0; i < 32; i += 4, bits >>= 4) {
+        const uint32_t spread = (bits & 15) * 0x00204081 & 0x01010101;  // bit j to byte j
+        const uint32_t four = load32(q + i) | spread << 4;
+        std::memcpy(q + i, &four, 4);
+    }
 }
 
 void decode_q4_0(const uint8_t* block, PlainUnit& unit) {  // d, 16 bytes
