@@ -11,6 +11,7 @@ from sapwood.errors import InvalidRequest
 from sapwood.runtime.assembly import System
 from sapwood.runtime.messages import Ask
 from sapwood.runtime.scheduler import stats
+from sapwood.runtime.tree_view import TreeArgs, describe_tree
 
 
 class PrefixArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,6 +39,7 @@ class Admin:
         self._handlers: dict[str, tuple[type[Any], Callable[[Any], object]]] = {
             "info": (NoArgs, self._info),
             "stats": (NoArgs, self._stats),
+            "tree": (TreeArgs, self._tree),
             "flush": (NoArgs, self._flush),
             "pin": (PrefixArgs, self._pin),
             "unpin": (PrefixArgs, self._unpin),
@@ -63,6 +65,9 @@ class Admin:
         scheduler, engine = self._system.scheduler, self._system.scheduler.engine
         counts = stats.describe(scheduler.stats, self._system.tree, scheduler.running, scheduler.waiting)
         return counts | {"run_seconds": engine.run_seconds, "sample_seconds": engine.sample_seconds}
+
+    def _tree(self, args: TreeArgs) -> object:
+        return describe_tree(self._system.tree, args.max_nodes)
 
     def _flush(self, args: NoArgs) -> object:
         return {"num_evicted": self._system.tree.flush()}
