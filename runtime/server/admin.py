@@ -211,7 +211,15 @@ async def _look(service: Service, tree: bool) -> dict[str, Any]:
     try:
         seen: dict[str, Any] = {"stats": await service.client.aask("stats")}
         if tree:
-            seen["tree"] = await service.client.aask("tree")
+            seen["tree"] = _spelled(service, await service.client.aask("tree"))
     except InvalidRequest as error:
         raise ApiError(501, str(error)) from None
     return seen
+
+
+def _spelled(service: Service, node: dict[str, Any]) -> dict[str, Any]:
+    """A node of the tree with text instead of ids."""
+    head, tail = (service.tokenizer.decode(node.pop(end), skip_special=False) for end in ("head", "tail"))
+    node["text"] = f"{head} … {tail}" if tail else head
+    node["children"] = [_spelled(service, child) for child in node["children"]]
+    return node

@@ -131,7 +131,8 @@ def test_serve_ends_on_a_signal_and_leaves_no_process(sig: signal.Signals) -> No
     body = {"prompt": "a", "max_tokens": 10**6, "ignore_eos": True, "stream": sig == signal.SIGINT}
     if sig == signal.SIGINT:
         with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()  # dropping it would end the stream
+            next(lines)
             started = time.monotonic()
             os.killpg(process.pid, sig)
             process.wait(10)

@@ -64,7 +64,8 @@ def test_a_body_that_is_too_large_is_refused(serve: Serve) -> None:
 def test_more_requests_than_allowed_are_told_to_come_back(serve: Serve) -> None:
     with httpx.Client(base_url=serve(max_concurrency=1)) as http:
         with http.stream("POST", "/v1/completions", json={**ENDLESS, "stream": True}) as first:
-            next(first.iter_lines())
+            lines = first.iter_lines()  # dropping it would end the stream
+            next(lines)
             refused = http.post("/v1/completions", json={"prompt": "a"})
         assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
         wait_until(lambda: http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200)

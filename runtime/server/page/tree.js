@@ -6,7 +6,7 @@ const ROW = 18; // px between leaves
 const BAR = 12;
 const GAP = 14; // px between a node and its children
 const FADE = 1500; // ms until an evicted node is gone from the picture
-const COOL = 30; // s until a node that nobody uses is cold
+const COOL = 20; // uses of other nodes after which one is cold
 
 const widthOf = (len) => 6 + 12 * Math.log2(1 + len);
 
@@ -16,8 +16,8 @@ function layout(tree) {
   let row = 0;
   const place = (node, parent, x) => {
     const own = { node, parent, x, y: row, width: widthOf(node.len) };
-    if (parent) placed.push(own);
-    const from = parent ? x + own.width + GAP : x;
+    if (node.len) placed.push(own);
+    const from = node.len ? x + own.width + GAP : x;
     const children = node.children ?? [];
     children.forEach((child) => place(child, own, from));
     if (!children.length) row += 1;
@@ -81,7 +81,7 @@ export class TreeView {
 
   link(pen, own, colors) {
     const { parent } = own;
-    if (!parent?.parent || own.gone) return;
+    if (!parent?.node.len || own.gone) return;
     const [fromX, fromY] = [parent.x + parent.width, parent.y * ROW + 4 + BAR / 2];
     const toY = own.y * ROW + 4 + BAR / 2;
     pen.beginPath();
@@ -94,7 +94,7 @@ export class TreeView {
 
   bar(pen, own, colors) {
     const y = own.y * ROW + 4;
-    const heat = Math.max(1 - (own.node.age ?? 0) / COOL, 0);
+    const heat = Math.exp(-own.node.idle / COOL);
     const life = own.gone ? Math.max(1 - (performance.now() - own.gone) / FADE, 0) : 1;
     pen.globalAlpha = life * (0.25 + 0.75 * heat);
     pen.fillStyle = colors.accent;
@@ -140,10 +140,10 @@ export class TreeView {
       return;
     }
     const { node } = own;
-    const text = (node.text ?? "").replaceAll("\n", "⏎");
+    const text = node.text.replaceAll("\n", "⏎");
     const lines = [
-      `${node.len} tokens, ${node.computed ?? node.len} computed`,
-      `${node.locks} running, last used ${(node.age ?? 0).toFixed(0)} s ago${node.hits === undefined ? "" : `, ${node.hits} hits`}`,
+      `${node.len} tokens, ${node.hits} hits, ${node.locks} running`,
+      ...(node.hidden ? [`${node.hidden} more below`] : []),
       text.length > 120 ? `${text.slice(0, 80)} … ${text.slice(-36)}` : text,
     ];
     const box = this.canvas.getBoundingClientRect();
