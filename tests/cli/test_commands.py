@@ -61,7 +61,7 @@ def test_serve_has_at_most_forty_options_and_each_says_what_it_is_for() -> None:
         (["serve", "fake", "--api-key-file", "/nowhere"], "--api-key-file"),
         (["serve", "fake", "--config", "/nowhere"], "--config"),
         (["serve", "fake", "--port", "0", "--tls-cert", "/nowhere"], "--tls-cert"),
-        (["generate", "hi", "--model", "fake", "--regex", "(("], "regex"),
+        (["generate", "hi", "--model", "fake", "--regex", "(("], "not closed"),
         (["generate", "hi", "--model", "fake", "--json-schema", "{"], "JSON"),
         (["generate", "hi", "--model", "fake", "--json-schema", "/nowhere"], "/nowhere"),
         (["generate", "hi", "--regex", "a", "--choice", "b"], "can't be combined"),

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from sapwood.errors import InvalidRequest
+from sapwood.errors import InvalidRequest, SapwoodError
 
 TIMEOUT = 900.0
 
 
-class Failure(Exception):
+class Failure(SapwoodError):
     """A server answered with an error, or with something else than was asked for."""
 
 
