@@ -22,6 +22,7 @@ from sapwood.errors import GrammarError
 from sapwood.kernels import _grammar
 
 MAX_BYTES = 500_000_000  # of a grammar's automata, as they grow
+MAX_SAMPLE = 20_000  # bytes
 MAX_FORCED = 4096  # bytes that are looked ahead
 MAX_VOCABULARIES = 4
 
@@ -65,18 +66,27 @@ class AutomatonGrammar:
                 allowed = matcher.allowed_bytes()
                 if matcher.may_end() and (not allowed or len(out) >= length or rng.random() < 0.1):
                     return out.decode()
-                if not allowed:
+                if not allowed or len(out) > MAX_SAMPLE:
                     raise GrammarError(f"no text goes on from {bytes(out)!r}")
-                byte = _choose(rng, allowed, closing=len(out) >= length)
+                closing = len(out) >= length
+                shortest = matcher.toward_end() if closing or rng.random() < 0.7 else -1
+                byte = shortest if shortest in allowed else _choose(rng, allowed, closing, matcher.in_text())
                 matcher.advance_bytes(bytes([byte]))
                 out.append(byte)
 
 
-def _choose(rng: random.Random, allowed: Sequence[int], closing: bool) -> int:
+# What leads to an end soonest: brackets, then texts, then values without an inside.
+CLOSING = [b"}]", b'"', b"ntf0123456789", b":,"]
+CLOSING_TEXT = [b'"']
+
+
+def _choose(rng: random.Random, allowed: Sequence[int], closing: bool, in_text: bool) -> int:
     """Prefers plain letters, and what ends texts, arrays and objects once the sample is long enough."""
-    ends = [byte for byte in allowed if byte in b'"]}']
-    if ends and (closing or rng.random() < 0.25):
-        return rng.choice(ends)
+    if closing or rng.random() < 0.2:
+        for preferred in CLOSING_TEXT if in_text else CLOSING[: None if closing else 2]:
+            ends = [byte for byte in allowed if byte in preferred]
+            if ends:
+                return rng.choice(ends)
     plain = [byte for byte in allowed if 0x20 < byte < 0x7F and byte != 0x5C]
     return rng.choice(plain if plain and rng.random() < 0.95 else allowed)
 

@@ -10,6 +10,11 @@ constexpr std::uint64_t kTextSeed = 0xCBF29CE484222325ull;
 
 std::uint64_t extend_digest(std::uint64_t digest, std::uint8_t byte) { return (digest ^ byte) * 0x100000001B3ull; }
 
+std::size_t exponent_digits(const Cursor& c) {
+    std::string_view text = c.written();
+    return text.size() - 1 - text.find_last_not_of("0123456789");
+}
+
 bool tracked(const FramePtr& frame) { return frame && (frame->tracked || (frame->plan->array && frame->plan->array->unique)); }
 
 }  // namespace
@@ -88,7 +93,7 @@ bool Json::any_key(const Cursor& c) {
     const Frame& frame = *c.frame;
     for (int key = 0; key < frame.plan->object->num_keys(); ++key)
         if (open_key(schema, frame, key)) return true;
-    return other_key_possible(schema, frame);
+    return other_key_live(schema, frame, frame.plan->object->text->start());
 }
 
 bool Json::begin_value(Cursor& c, std::uint8_t byte) {
@@ -152,7 +157,7 @@ bool Json::text_live(const Cursor& c, const TextState& at) {
         ObjectSpec& object = *c.frame->plan->object;
         for (int listed = at.lo; listed < at.hi; ++listed)
             if (open_key(schema, *c.frame, object.listed_key(listed))) return true;
-        return other_key_possible(schema, *c.frame) && object.other_key_live(at);
+        return other_key_live(schema, *c.frame, at);
     }
     if (c.plan->roots->must) return text.may_go_on(at) || text.may_close(at);
     if (c.plan->atoms.empty() && at.depth > 0) return true;
@@ -189,12 +194,11 @@ bool Json::end_key(Cursor& c) {
     int key = object.known(c.at);
     FramePtr next;
     if (key >= 0) next = open_key(schema, *c.frame, key);
-    else if (other_key_possible(schema, *c.frame))
+    else
         next = open_other_key(schema, *c.frame, object.of_text(c.at), {c.digest, c.key_begin, c.position - 1});
     if (!next) return false;
     if (next->tracked) {  // the digest of the key is wanted: this frame is not the one kept for the key
         next = FramePtr(new Frame(*next));
-        next->references = 1;
         next->key_digest = c.digest;
     }
     c.frame = std::move(next);
@@ -230,10 +234,11 @@ bool Json::number_live(const Cursor& c) {
 bool Json::step_number(Cursor& c, std::uint8_t byte) {
     Digits next = c.digits;
     if (step_digits(next, static_cast<char>(byte))) {
-        if (c.size == NumberSpec::kMaxSize) return false;
+        if (c.size == NumberSpec::kMaxSize || (next == Digits::Exponent && exponent_digits(c) == NumberSpec::kMaxExponent))
+            return false;
         c.number[c.size++] = static_cast<char>(byte);
         c.digits = next;
-        return number_live(c);
+        return (next != Digits::Exponent || fits_a_double(c.written())) && number_live(c);
     }
     if (!complete(c.digits) || !end_number(c)) return false;
     --c.position;

@@ -154,11 +154,16 @@ void rehash(Frame& frame) {
 }
 
 FramePtr copy(const Frame& frame) {
-    FramePtr out(new Frame(frame));
-    out->references = 1;
-    out->key_known.clear();
-    out->key_frames.clear();
-    return out;
+    return FramePtr(new Frame(frame));
+}
+
+Frame::Keys& keys_of(const Frame& frame) {
+    if (!frame.keys) {
+        frame.keys = std::make_unique<Frame::Keys>();
+        frame.keys->known.assign(frame.plan->object->num_keys(), -1);
+        frame.keys->frames.resize(frame.plan->object->num_keys());
+    }
+    return *frame.keys;
 }
 
 // Opens a child under what is asked of it. Null: it may not be.
@@ -219,6 +224,11 @@ bool names_allow(Schema& schema, Frame& frame, const Outcome& outcome) {
 
 }  // namespace
 
+Frame::Frame(const Frame& o)
+    : parent(o.parent), plan(o.plan), count(o.count), position(o.position), tracked(o.tracked), fixed(o.fixed),
+      tallies(o.tallies), seen(o.seen), others(o.others), clauses(o.clauses), items(o.items), digest(o.digest),
+      key_digest(o.key_digest), child(o.child), links(o.links), hash(o.hash) {}
+
 FramePtr open_container(const Plan& plan, FramePtr parent) {
     FramePtr frame(new Frame);
     frame->parent = std::move(parent);
@@ -242,38 +252,38 @@ bool consult(Schema& schema, const Frame* parent, const Roots* roots, const std:
 
 FramePtr open_key(Schema& schema, const Frame& frame, int key) {
     ObjectSpec& object = *frame.plan->object;
-    if (frame.key_known.empty()) {
-        frame.key_known.assign(object.num_keys() + 1, -1);
-        frame.key_frames.resize(object.num_keys());
+    Frame::Keys& keys = keys_of(frame);
+    if (keys.known[key] >= 0) return keys.frames[key];
+    FramePtr opened;
+    bool late = !schema.layout.any_order && key < frame.position;
+    if (Outcome& outcome = object.of_key(key); !frame.has_seen(key) && !late && object.possible(outcome)) {
+        FramePtr next = copy(frame);
+        next->seen[key / 64] |= 1ull << (key % 64);
+        ++next->count;
+        next->position = key + 1;
+        if (names_allow(schema, *next, outcome)) opened = open_child(schema, std::move(next), outcome);
     }
-    if (frame.key_known[key] >= 0) return frame.key_frames[key];
-    frame.key_known[key] = 0;
-    if (frame.has_seen(key) || (!schema.layout.any_order && key < frame.position)) return {};
-    Outcome& outcome = object.of_key(key);
-    if (!object.possible(outcome)) return {};
-    FramePtr next = copy(frame);
-    next->seen[key / 64] |= 1ull << (key % 64);
-    ++next->count;
-    next->position = key + 1;
-    if (names_allow(schema, *next, outcome)) frame.key_frames[key] = open_child(schema, std::move(next), outcome);
-    frame.key_known[key] = 1;
-    return frame.key_frames[key];
+    keys.known[key] = 1;
+    return keys.frames[key] = opened;
 }
 
-bool other_key_possible(Schema& schema, const Frame& frame) {
+bool other_key_live(Schema& schema, const Frame& frame, const TextState& at) {
     ObjectSpec& object = *frame.plan->object;
-    if (frame.key_known.empty()) {
-        frame.key_known.assign(object.num_keys() + 1, -1);
-        frame.key_frames.resize(object.num_keys());
+    Frame::Keys& keys = keys_of(frame);
+    constexpr OtherKey kFresh{0, 0, 0};
+    auto allowed = [&](Outcome& outcome) {
+        auto [found, fresh] = keys.other_allowed.try_emplace(&outcome, false);
+        if (fresh) found->second = static_cast<bool>(open_other_key(schema, frame, outcome, kFresh));
+        return found->second;
+    };
+    if (object.plain) {
+        if (keys.other < 0) {
+            bool result = object.other_key_live(at, allowed, keys.other_live);
+            keys.other = result;
+        }
+        return keys.other;
     }
-    std::int8_t& known = frame.key_known.back();
-    if (known < 0) {
-        FramePtr next = copy(frame);
-        ++next->count;
-        next->position = object.num_keys();
-        known = object.other_keys() && may_hold(schema, *next, {});
-    }
-    return known;
+    return object.other_key_live(at) && object.other_key_live(at, allowed, keys.other_live);
 }
 
 FramePtr open_other_key(Schema& schema, const Frame& frame, Outcome& outcome, OtherKey other) {

@@ -44,6 +44,9 @@ struct OtherKey {
 };
 
 struct Frame {
+    Frame() = default;
+    Frame(const Frame& o);  // without what was found out about keys
+
     int references = 0;
     Shared<Frame> parent;
     const Plan* plan = nullptr;
@@ -61,9 +64,15 @@ struct Frame {
     const Roots* child = nullptr;  // of the open key or item
     std::vector<Link> links;       // none: the child must satisfy its roots
     std::uint64_t hash = 0;        // of all this and the parents
-    // What was found out about keys that may come next; [key], and last: any other key.
-    mutable std::vector<std::int8_t> key_known;
-    mutable std::vector<Shared<Frame>> key_frames;
+    // What was found out about keys that may come next; -1: not known.
+    struct Keys {
+        std::vector<std::int8_t> known;  // [key]
+        std::vector<Shared<Frame>> frames;
+        std::int8_t other = -1;
+        std::map<Outcome*, bool> other_allowed;
+        KnownLive other_live;
+    };
+    mutable std::unique_ptr<Keys> keys;
 
     bool has_seen(int key) const { return seen[key / 64] >> (key % 64) & 1; }
 };
@@ -80,7 +89,8 @@ bool consult(Schema& schema, const Frame* parent, const Roots* roots, const std:
 // The frame with a key open, null if the key may not come. `other`: a key that is not known.
 FramePtr open_key(Schema& schema, const Frame& frame, int key);
 FramePtr open_other_key(Schema& schema, const Frame& frame, Outcome& outcome, OtherKey other);
-bool other_key_possible(Schema& schema, const Frame& frame);
+// Whether a key that is not known may come, and begin so.
+bool other_key_live(Schema& schema, const Frame& frame, const TextState& at);
 FramePtr open_item(Schema& schema, const Frame& frame);
 
 // The frame after its open child got these verdicts; null if that may not be.

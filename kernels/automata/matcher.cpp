@@ -1,7 +1,9 @@
 #include "matcher.h"
 
 #include <algorithm>
+#include <deque>
 #include <stdexcept>
+#include <unordered_set>
 
 namespace sapwood {
 
@@ -15,6 +17,7 @@ Matcher::Matcher(std::shared_ptr<Grammar> grammar) : grammar_(std::move(grammar)
 }
 
 void Matcher::fill_mask(std::uint32_t* words) {
+    start_clock();
     const Vocabulary& vocabulary = *grammar_->vocabulary;
     if (ended_) {
         std::fill(words, words + vocabulary.num_words(), 0);
@@ -37,7 +40,10 @@ bool Matcher::advance(int id) {
     return advance_bytes(vocabulary.tokens[id]);
 }
 
+void Matcher::start_clock() { grammar_->schema->budget.start(kSecondsPerCall); }
+
 bool Matcher::advance_bytes(const std::string& bytes) {
+    start_clock();
     Cursor next = cursors_.back();
     for (char c : bytes)
         if (!grammar_->json.step(next, static_cast<std::uint8_t>(c))) return false;
@@ -69,6 +75,7 @@ int Matcher::forced_byte(const Cursor& cursor) {
 }
 
 std::string Matcher::forced(int most) {
+    start_clock();
     std::string out;
     if (ended_) return out;
     Cursor at = cursors_.back();
@@ -82,6 +89,7 @@ std::string Matcher::forced(int most) {
 }
 
 std::vector<int> Matcher::allowed_bytes() {
+    start_clock();
     std::vector<int> out;
     for (int byte = 0; byte < 256 && !ended_; ++byte) {
         Cursor next = cursors_.back();
@@ -90,7 +98,63 @@ std::vector<int> Matcher::allowed_bytes() {
     return out;
 }
 
+bool Matcher::in_text() const {
+    Mode mode = cursors_.back().mode;
+    return mode == Mode::Text || mode == Mode::Key || mode == Mode::Raw;
+}
+
+int Matcher::toward_end() {
+    start_clock();
+    const Cursor& c = cursors_.back();
+    if (ended_ || c.escape) return -1;
+    if (c.mode == Mode::Key) return toward_known_key(c);
+    return c.mode == Mode::Text || c.mode == Mode::Raw ? toward_text_end(c) : -1;
+}
+
+// Breadth first, by one byte of each class.
+int Matcher::toward_text_end(const Cursor& c) {
+    constexpr std::size_t kBound = 20000;
+    Json& json = grammar_->json;
+    TextSpec& text = c.text();
+    std::deque<std::pair<Cursor, int>> queue{{c, -1}};
+    std::unordered_set<std::uint64_t> seen;
+    while (!queue.empty() && seen.size() < kBound) {
+        auto [here, first] = std::move(queue.front());
+        queue.pop_front();
+        Cursor end = here;
+        if (c.mode == Mode::Raw ? json.may_end(here) : json.step(end, '"')) return first;
+        for (int cls = text.product.num_classes(); cls-- > 0;) {
+            std::uint8_t byte = text.product.representative(cls);
+            Cursor next = here;
+            if (byte == '"' || byte == '\\' || byte < 0x20 || !json.step(next, byte)) continue;
+            if (seen.insert(json.hash(next)).second) queue.emplace_back(std::move(next), first < 0 ? byte : first);
+        }
+    }
+    return -1;
+}
+
+// The next byte of a key that the schema names, if possible of one that is required.
+int Matcher::toward_known_key(const Cursor& c) {
+    const Frame& frame = *c.frame;
+    const ObjectSpec& object = *frame.plan->object;
+    std::vector<bool> needed(object.num_keys(), false);
+    for (std::size_t atom = 0; atom < frame.plan->atoms.size(); ++atom)
+        if (object.key_of_atom[atom] >= 0) needed[object.key_of_atom[atom]] = true;
+    int best = -1;
+    for (int listed = c.at.lo; listed < c.at.hi; ++listed) {
+        int key = object.listed_key(listed);
+        if (!open_key(*grammar_->schema, frame, key)) continue;
+        if (best < 0 || needed[key]) best = listed;
+        if (needed[key]) break;
+    }
+    if (best < 0) return -1;
+    const std::string& text = object.text->list.texts[best];
+    auto at = static_cast<std::size_t>(c.at.depth);
+    return at == text.size() ? '"' : static_cast<std::uint8_t>(text[at]);
+}
+
 bool Matcher::extends(const std::string& bytes, const std::string& tail) {
+    start_clock();
     Cursor at = cursors_.back();
     for (char c : bytes)
         if (!grammar_->json.step(at, static_cast<std::uint8_t>(c))) return false;

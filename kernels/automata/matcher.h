@@ -31,6 +31,9 @@ public:
     void rollback(int n);
     std::string forced(int most);
     std::vector<int> allowed_bytes();
+    bool in_text() const;    // or a key
+    // A byte on a short way to the end of the text or key that is being written, for samples; -1: unknown.
+    int toward_end();
     // Whether, after `bytes`, a token longer than `tail` that begins with it may come.
     bool extends(const std::string& bytes, const std::string& tail);
     bool may_end();
@@ -40,6 +43,11 @@ public:
     std::uint64_t place();                   // equal for equal futures
 
 private:
+    // One call may not hold up everybody else's step.
+    static constexpr double kSecondsPerCall = 2.0;
+    void start_clock();
+    int toward_known_key(const Cursor& c);
+    int toward_text_end(const Cursor& c);
     int forced_byte(const Cursor& cursor);  // -1: none or several
 
     std::shared_ptr<Grammar> grammar_;

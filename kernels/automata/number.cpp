@@ -26,6 +26,7 @@ std::optional<Interval> both(const Interval& a, const Interval& b) {
     if (b.has_lo) raise_lo(out, b.lo, b.lo_open);
     if (b.has_hi) lower_hi(out, b.hi, b.hi_open);
     out.integer |= b.integer;
+    out.spelled |= b.spelled;
     out.opaque |= b.opaque;
     if (a.step.zero() || b.step.zero()) {
         out.step = a.step.zero() ? b.step : a.step;
@@ -52,6 +53,7 @@ bool meets(const Interval& want, const Decimal& lo, bool lo_open, const Decimal&
     Decimal step = met->step;
     if (met->integer) step = step.zero() ? kOne : common_multiple(step, kOne);
     if (step.zero()) return true;
+    if (compare(met->lo, met->hi) == 0) return multiple_of(met->lo, step);
     return has_multiple(met->lo, met->lo_open, met->hi, met->hi_open, step);
 }
 
@@ -72,6 +74,11 @@ Decimal successor(std::string_view text) {
 }
 
 }  // namespace
+
+bool fits_a_double(std::string_view text) {
+    Decimal value = parse_decimal(text);
+    return static_cast<long>(value.digits.size()) + value.exponent <= 309;
+}
 
 bool step_digits(Digits& at, char c) {
     switch (at) {
@@ -158,6 +165,7 @@ Interval NumberSpec::of_atom(const Node& node, bool positive) const {
     switch (node.what) {
         case Assert::Integer:
             way.integer = positive;
+            way.spelled = positive && (node.count > 0 || schema_.layout.compact);
             way.opaque = !positive;
             break;
         case Assert::Minimum:
@@ -193,12 +201,13 @@ bool NumberSpec::listed_reachable(const Interval& want, std::string_view text) c
 
 // A mantissa and the beginning of an exponent, or none yet.
 bool NumberSpec::exponent_reachable(const Interval& want, std::string_view text) const {
+    constexpr std::size_t kLongest = 5;  // e-123
     std::size_t e = text.find_first_of("eE");
+    if (e == std::string_view::npos && text.size() + kLongest > kMaxSize) return false;
     Decimal mantissa = parse_decimal(text.substr(0, e));
     std::string_view tail = e == std::string_view::npos ? "" : text.substr(e + 1);
     bool signed_ = !tail.empty() && !digit(tail[0]);
     std::string typed(tail.substr(signed_));
-    if (typed.size() > 3) return false;
     for (int sign : {1, -1}) {
         if ((signed_ && (tail[0] == '-') != (sign < 0)) || (!signed_ && !typed.empty() && sign < 0)) continue;
         for (int exponent = 0; exponent <= 400; ++exponent) {
@@ -220,7 +229,7 @@ bool NumberSpec::exponent_reachable(const Interval& want, std::string_view text)
 // Whether some continuation of `text` lies in `want`.
 bool NumberSpec::reachable(const Interval& want, std::string_view text, Digits at) const {
     if (want.listed) return listed_reachable(want, text);
-    bool plain = schema_.layout.compact && want.integer;  // no fraction, no exponent
+    bool plain = want.spelled;
     if (at >= Digits::E) return !plain && (want.free() || exponent_reachable(want, text));
     if (plain && at >= Digits::Point) return false;
     if (want.free()) return true;

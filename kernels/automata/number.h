@@ -18,9 +18,13 @@ inline bool complete(Digits at) {
 // Moves on by a character; false if JSON has none such here.
 bool step_digits(Digits& at, char c);
 
+// Whether a number with an exponent is one that other programs can read.
+bool fits_a_double(std::string_view text);
+
 // A conjunction of what is asked of a number.
 struct Interval {
-    bool has_lo = false, lo_open = false, has_hi = false, hi_open = false, integer = false;
+    bool has_lo = false, lo_open = false, has_hi = false, hi_open = false;
+    bool integer = false, spelled = false;  // spelled: written without a fraction or exponent
     Decimal lo, hi, step;             // step zero: any
     const Node* listed = nullptr;     // one of these
     bool opaque = false;              // asks for something that only the whole number tells
@@ -29,6 +33,8 @@ struct Interval {
 
 struct NumberSpec {
     static constexpr std::size_t kMaxSize = 64;  // characters; a model must not write digits for ever
+
+    static constexpr std::size_t kMaxExponent = 3;  // digits
 
     NumberSpec(Schema& schema, const Plan& plan);
     void atoms(std::string_view text, Digits at, bool closed, std::vector<Tri>& out) const;

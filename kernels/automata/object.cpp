@@ -152,32 +152,33 @@ int ObjectSpec::known(const TextState& at) const {
 
 bool ObjectSpec::possible(Outcome& outcome) { return judge(schema, plan, outcome); }
 
-// Breadth first to a key that the hard assertions allow; a bounded search, since every key is judged when it ends.
-bool ObjectSpec::other_key_live(const TextState& from) {
+// Breadth first to a key that is allowed; a bounded search, since every key is judged when it ends.
+bool ObjectSpec::other_key_live(const TextState& from, const std::function<bool(Outcome&)>& allowed, KnownLive& known) {
     constexpr std::size_t kBound = 4000;
-    std::uint64_t key = plain ? 0 : static_cast<std::uint64_t>(from.state) << 32 | static_cast<std::uint32_t>(from.chars);
-    if (auto found = live_.find(key); found != live_.end()) return found->second;
-    TextState first = from;
+    auto place = [](const TextState& at) {
+        return static_cast<std::uint64_t>(at.state) << 32 | static_cast<std::uint32_t>(at.chars);
+    };
+    std::uint64_t key = plain ? 0 : place(from);
+    if (auto found = known.find(key); found != known.end()) return found->second;
+    TextState first = plain ? text->start() : from;
     first.lo = first.hi = 0;
-    if (plain) first.state = text->product.start();
     std::deque<TextState> queue{first};
     std::unordered_map<std::uint64_t, bool> seen;
     bool result = false;
     while (!queue.empty() && !result) {
         TextState here = queue.front();
         queue.pop_front();
-        if (text->product.whole(here.state) && possible(of_text(here))) result = true;
+        if (text->product.whole(here.state) && allowed(of_text(here))) result = true;
         for (int cls = 0; cls < text->product.num_classes() && !plain && !result; ++cls) {
             TextState next = here;
             schema.budget.tick();
             if (!text->step(next, text->product.representative(cls))) continue;
-            if (seen.emplace(static_cast<std::uint64_t>(next.state) << 32 | static_cast<std::uint32_t>(next.chars), true).second)
-                queue.push_back(next);
+            if (seen.emplace(place(next), true).second) queue.push_back(next);
             result |= seen.size() > kBound;
         }
     }
     schema.budget.charge_bytes(48);
-    return live_[key] = result;
+    return known[key] = result;
 }
 
 ArraySpec::ArraySpec(Schema& schema, const Plan& plan) : schema(schema), plan(plan) {

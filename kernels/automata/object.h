@@ -2,6 +2,7 @@
 // to an item, and whether such a value can exist.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct Outcome {
     bool judged = false;
 };
 
+using KnownLive = std::unordered_map<std::uint64_t, bool>;  // by state and length of a text
+
 struct ObjectSpec {
     ObjectSpec(Schema& schema, const Plan& plan);
 
@@ -36,7 +39,11 @@ struct ObjectSpec {
     int known(const TextState& at) const;                   // the known key that is complete, -1: none
     int listed_key(int listed) const { return key_of_listed_[listed]; }  // by index in the list of `text`
     bool possible(Outcome& outcome);
-    bool other_key_live(const TextState& at);               // whether some unknown key begins so
+    // Whether some unknown key begins so and is `allowed`. What was found is kept in `known`.
+    bool other_key_live(const TextState& at, const std::function<bool(Outcome&)>& allowed, KnownLive& known);
+    bool other_key_live(const TextState& at) {
+        return other_key_live(at, [this](Outcome& outcome) { return possible(outcome); }, live_);
+    }
     bool other_keys() { return other_key_live(text->start()); }
 
     Schema& schema;
@@ -55,7 +62,7 @@ private:
     std::vector<Outcome*> key_outcomes_;
     std::map<std::vector<int>, Outcome> outcomes_;
     std::map<int, int> pattern_verdict_, names_verdict_;  // pattern, atom -> index of the verdict
-    std::unordered_map<std::uint64_t, bool> live_;
+    KnownLive live_;
 };
 
 struct ArraySpec {

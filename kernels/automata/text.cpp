@@ -5,6 +5,14 @@
 
 namespace sapwood {
 
+namespace {
+
+std::uint64_t mix_state(const TextState& at) {
+    return static_cast<std::uint64_t>(at.state) << 32 | static_cast<std::uint32_t>(at.chars);
+}
+
+}  // namespace
+
 void TextList::narrow(TextState& at, std::uint8_t byte) const {
     auto byte_at = [&](int i) { return at.depth < static_cast<int>(texts[i].size()) ? static_cast<std::uint8_t>(texts[i][at.depth]) : -1; };
     auto first_from = [&](int value) {
@@ -190,7 +198,7 @@ bool TextSpec::search_live(int state, int chars) {
             TextState next = here;
             schema.budget.tick();
             if (!step(next, product.representative(cls))) continue;
-            if (!seen.emplace(static_cast<std::uint64_t>(next.state) << 32 | static_cast<std::uint32_t>(next.chars), true).second) continue;
+            if (!seen.emplace(mix_state(next), true).second) continue;
             atoms(next, false, values);
             plan.evaluate(values, verdict);
             if (verdict[0] == Tri::No) continue;
