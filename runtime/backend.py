@@ -202,9 +202,10 @@ def main() -> None:
 def run(options: BackendOptions, address: str, report: Callable[..., None]) -> None:
     """Bind first, so that a taken address shows at once; then load; then serve."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    backend = Backend(bind(context, address))
+    router = bind(context, address)
+    backend = Backend(router)
     system = assemble(options, progress=lambda text: report(progress=text), wake=backend.wake)
-    report(ready=address)
+    report(ready=router.getsockopt_string(zmq.LAST_ENDPOINT))  # with the port, where any was fine
     backend.serve(system)
 
 

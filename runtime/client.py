@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from queue import SimpleQueue
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "Chunk", "Client", "Completion"]
 
-CONNECT_SECONDS = 3.0
+CONNECT_SECONDS = 3.0  # until a backend that doesn't answer counts as not there
+LAUNCHED_SECONDS = 60.0  # likewise for one that said that it is ready
 Prompt = str | Sequence[int]
 
 
@@ -75,6 +77,8 @@ class Client:
     @classmethod
     def connect(cls, address: str) -> Client:
         """Use a backend that listens at `address`. Raises BackendDied if none answers there."""
+        if address.startswith("ipc://") and not Path(address.removeprefix("ipc://")).exists():
+            raise BackendDied(_nobody(address))
         return cls(Connection(address), None, None)
 
     @property
@@ -200,12 +204,13 @@ class Client:
         replies = SimpleQueue[Reply]()
         self._connection.submit(self._ask("info", {}), replies.put)
         try:
-            answer = value_of(replies.get(timeout=CONNECT_SECONDS))
-        except Exception as error:
+            patience = CONNECT_SECONDS if self._process is None else LAUNCHED_SECONDS
+            answer = value_of(replies.get(timeout=patience))
+        except BaseException as error:
             self._end()
-            if isinstance(error, BackendDied):
-                raise
-            raise BackendDied(f"no backend answers at {self.address}; check the address, or start one there") from None
+            if isinstance(error, Empty):
+                raise BackendDied(_nobody(self.address)) from None
+            raise
         return msgspec.convert(answer, ModelInfo)
 
     def _wait(self, request: Generate | Ask) -> Reply:
@@ -263,6 +268,10 @@ def _chunks(call: Call, replies: SimpleQueue[Reply], assembler: Assembler) -> Ge
     finally:
         if not done:
             call.cancel()
+
+
+def _nobody(address: str) -> str:
+    return f"no backend answers at {address}; check the address, or start one there"
 
 
 def _launch(options: BackendOptions, progress: Callable[[str], None]) -> tuple[BackendProcess, Connection]:

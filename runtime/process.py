@@ -58,6 +58,7 @@ class BackendProcess:
             if "progress" in told:
                 progress(told["progress"])
             elif "ready" in told:
+                self.address = told["ready"]
                 return
             else:
                 self.close()
@@ -66,10 +67,11 @@ class BackendProcess:
         raise BackendDied(f"the backend ended while it was starting ({self.describe_end()}); its message is above")
 
     def describe_end(self) -> str:
-        """How it ended, in words."""
-        code = self._process.poll()
-        if code is None:
-            return "still running"
+        """How it ended, in words; it is expected to have ended or to be about to."""
+        try:
+            code = self._process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return "its process still runs"
         return f"signal {-code}" if code < 0 else f"exit status {code}"
 
     def close(self) -> None:
