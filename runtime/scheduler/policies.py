@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +20,7 @@ import numpy as np
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.scheduler.request import RequestState
 
+Beginning = tuple[str, tuple[int, ...]]  # namespace and first ids
 # How many of a request's ids are in the tree. Costs a walk.
 Matched = Callable[[RequestState], int]
 
@@ -169,17 +169,20 @@ class DepthFirst:
 
     def __init__(self) -> None:
         self._shelf = Shelf()
-        self._weights: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._groups: dict[Beginning, dict[int, RequestState]] = {}
         self._last: RequestState | None = None
 
     def add(self, request: RequestState) -> None:
         self._shelf.add(request)
-        self._weights[self._beginning(request)] += 1
+        self._groups.setdefault(self._beginning(request), {})[request.order] = request
 
     def discard(self, request: RequestState) -> None:
-        if request.order in self._shelf.waiting:
-            self._shelf.discard(request)
-            self._weights -= Counter([self._beginning(request)])
+        self._shelf.discard(request)
+        beginning = self._beginning(request)
+        group = self._groups.get(beginning, {})
+        group.pop(request.order, None)
+        if not group:
+            self._groups.pop(beginning, None)
 
     def choose(self) -> RequestState:
         if self._last is not None:
@@ -187,13 +190,12 @@ class DepthFirst:
             best = max(near, key=lambda r: self._common(r, self._last), default=None)
             if best is not None and self._common(best, self._last):
                 return best
-        heaviest = max(self._weights.items(), key=lambda item: item[1])[0]
-        return next(r for r in self._shelf.waiting.values() if self._beginning(r) == heaviest)
+        return next(iter(max(self._groups.values(), key=len).values()))
 
     def admitted(self, request: RequestState) -> None:
         self._last = request
 
-    def _beginning(self, request: RequestState) -> tuple[str, tuple[int, ...]]:
+    def _beginning(self, request: RequestState) -> Beginning:
         return request.message.namespace, tuple(request.message.ids[: self.BEGINNING])
 
     @staticmethod
