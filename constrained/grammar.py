@@ -96,9 +96,7 @@ def compile(
     return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout))
 
 
-def _compile(
-    kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float
-) -> Grammar:
+def _compile(kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float) -> Grammar:
     if kind == "regex":
         return from_regex(value, vocabulary, timeout=timeout)
     if kind in ("choices", "json_schema") and isinstance(value, str):

@@ -17,9 +17,7 @@ from sapwood.kernels import _grammar
 LOOK_BACK = 8  # tokens that are encoded again together with the forced bytes
 
 
-def canonical_jump(
-    native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int], forced: bytes
-) -> list[int]:
+def canonical_jump(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int], forced: bytes) -> list[int]:
     """The forced tokens that may be appended to `ids` now; may be empty."""
     start, before = _context(native, vocabulary, ids)
     text = _whole_characters(before + forced)

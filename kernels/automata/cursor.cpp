@@ -159,12 +159,27 @@ bool Json::text_live(const Cursor& c, const TextState& at) {
             if (open_key(schema, *c.frame, object.listed_key(listed))) return true;
         return other_key_live(schema, *c.frame, at);
     }
-    if (c.plan->roots->must) return text.may_go_on(at) || text.may_close(at);
+    if (c.plan->roots->must) {
+        bool once = c.frame && !c.frame->items.empty() && text.only_list && c.mode == Mode::Text;
+        return once ? fresh_listed(c, at) : text.may_go_on(at) || text.may_close(at);
+    }
     if (c.plan->atoms.empty() && at.depth > 0) return true;
     std::vector<Tri> values, verdicts;
     text.atoms(at, false, values);
     c.plan->evaluate(values, verdicts);
     return consult(schema, c.frame.get(), c.plan->roots, verdicts);
+}
+
+// Whether a listed text that is not an item already may still come.
+bool Json::fresh_listed(const Cursor& c, const TextState& at) {
+    const std::vector<std::uint64_t>& items = c.frame->items;
+    for (int i = at.lo; i < at.hi; ++i) {
+        if (!c.text().listed_ok(i)) continue;
+        std::uint64_t digest = kTextSeed;
+        for (char ch : c.text().list.texts[i]) digest = extend_digest(digest, static_cast<std::uint8_t>(ch));
+        if (!std::binary_search(items.begin(), items.end(), digest)) return true;
+    }
+    return false;
 }
 
 bool Json::strict(const Cursor& c) {

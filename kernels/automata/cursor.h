@@ -91,6 +91,7 @@ private:
     bool end_container(Cursor& c);
     bool finish(Cursor& c, const std::vector<Tri>& verdicts, std::uint64_t digest);
     bool any_key(const Cursor& c);
+    bool fresh_listed(const Cursor& c, const TextState& at);
     bool number_live(const Cursor& c);
 
     const Roots* roots_;

@@ -185,7 +185,8 @@ void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
     std::uint64_t place = mix(reinterpret_cast<std::uintptr_t>(&text), cursor.at.state);
     bool near = text.max_length >= 0 && text.max_length - cursor.at.chars <= vocabulary_.longest_chars;
     if (near) place = mix(place, cursor.at.chars);
-    if (cursor.mode != Mode::Key && !cursor.plan->roots->must) place = json_.hash(cursor);
+    bool alone = cursor.mode == Mode::Key ? cursor.frame->plan->simple : cursor.plan->roots->must;
+    if (!alone) place = json_.hash(cursor);
     auto [found, fresh] = inside_.try_emplace(place);
     Inside& inside = found->second;
     if (fresh) {

@@ -49,6 +49,7 @@ struct TextSpec {
     bool may_close(const TextState& at) const;
     bool may_go_on(const TextState& at);
     bool live(int state, int chars);  // some text that is not of the list may follow
+    bool listed_ok(int index) const { return ok_before_[index + 1] > ok_before_[index]; }
     bool satisfiable() { return may_go_on(start()); }
     long num_values();
 
