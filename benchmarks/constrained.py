@@ -48,8 +48,7 @@ def schemas(path: Path) -> Iterator[dict[str, Any]]:
             if "schema" in record:
                 yield {"id": str(file.relative_to(path)), **record}
     else:
-        opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-        with opened as lines:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for line in lines:
                 yield json.loads(line)
 

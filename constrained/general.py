@@ -6,6 +6,7 @@ Its matchers are wrapped in the `Matcher` interface; nothing of llguidance is se
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.errors import GrammarError
 
 MAX_VOCABULARIES = 4
+MAX_SAMPLE = 2000  # tokens
 
 _tokenizers: dict[str, LLTokenizer] = {}
 
@@ -35,6 +37,33 @@ class GeneralGrammar:
     def matcher(self) -> GeneralMatcher:
         """A new matcher at the start of the text."""
         return GeneralMatcher(self._root.deep_copy(), self._vocabulary)
+
+    def accepts(self, text: str) -> bool:
+        """Whether `text` as a whole matches."""
+        parser = self._root.deep_copy()
+        ids = self._vocabulary.encode(text)
+        return parser.try_consume_tokens(ids) == len(ids) and parser.is_accepting()
+
+    def is_empty(self) -> bool:
+        """Whether nothing matches, so that a mask would be empty from the start."""
+        return not self.matcher().mask().any()
+
+    def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
+        """A random text that matches, of about `length` tokens where the grammar leaves the choice."""
+        rng = rng or random.Random()
+        matcher = self.matcher()
+        out = b""
+        for count in range(MAX_SAMPLE):
+            allowed = np.flatnonzero(np.unpackbits(matcher.mask().view(np.uint8), bitorder="little"))
+            inner = [int(id) for id in allowed if id not in self._vocabulary.eos_ids]
+            if matcher.may_end() and (not inner or count >= length or rng.random() < 0.1):
+                return out.decode(errors="replace")
+            if not inner:
+                break
+            id = rng.choice(inner)
+            matcher.advance(id)
+            out += self._vocabulary.token_bytes[id]
+        raise GrammarError(f"no text goes on from {out[-40:]!r}")
 
 
 class GeneralMatcher:

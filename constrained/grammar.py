@@ -66,7 +66,7 @@ class Grammar(Protocol):
         """Whether nothing matches, so that a mask would be empty from the start."""
         ...
 
-    def sample(self, rng: random.Random | None = None) -> str:
+    def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
         """A random text that matches."""
         ...
 

@@ -11,8 +11,19 @@ from typing import Literal
 
 from sapwood.constrained.regex.tree import Alt, Begin, Cat, End, Look, Node, Repeat, Set
 from sapwood.constrained.regex.unicode import (
-    ALL, ASCII_DIGITS, ASCII_WORD, ECMA_SPACES, LINE_ENDS, Ranges, complement, fold_case, named, python_digits,
-    python_spaces, python_word, union,
+    ALL,
+    ASCII_DIGITS,
+    ASCII_WORD,
+    ECMA_SPACES,
+    LINE_ENDS,
+    Ranges,
+    complement,
+    fold_case,
+    named,
+    python_digits,
+    python_spaces,
+    python_word,
+    union,
 )  # fmt: skip
 from sapwood.errors import GrammarError
 

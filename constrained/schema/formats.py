@@ -95,7 +95,7 @@ FORMATS: dict[str, str] = {
     "time": _TIME,
     "duration": _DURATION,
     "email": _EMAIL,
-    "idn-email": f'(?:[^\\x00-\\x20@"<>\\x7F]+)@(?:[^\\x00-\\x2C\\x2F\\x3A-\\x40\\x5B-\\x60\\x7B-\\x7F]+)',
+    "idn-email": '(?:[^\\x00-\\x20@"<>\\x7F]+)@(?:[^\\x00-\\x2C\\x2F\\x3A-\\x40\\x5B-\\x60\\x7B-\\x7F]+)',
     "hostname": _HOSTNAME,
     "idn-hostname": _HOSTNAME,
     "ipv4": _IPV4,

@@ -244,7 +244,7 @@ class Lowering:
         schema = place.schema
         if next(key for key in schema if key in ITEM_KEYWORDS) != keyword:
             return None
-        rest_keyword: str | None = "items"
+        rest_keyword = "items"
         first_keyword = "prefixItems" if isinstance(schema.get("prefixItems"), list) else None
         if isinstance(schema.get("items"), list):
             first_keyword, rest_keyword = "items", "additionalItems"
