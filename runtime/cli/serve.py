@@ -117,7 +117,7 @@ def serve(
 def start(model: str, settings: ServerConfig, options: dict[str, object]) -> None:
     """Take the port, start the backend, serve until a signal."""
     from sapwood.runtime.client import Client
-    from sapwood.runtime.server.serving import exit_on_sigterm, listen, serve, url_of
+    from sapwood.runtime.server.serving import exit_on_sigterm, listen, server_of, url_of
 
     exit_on_sigterm()
     taken = listen(settings.host, settings.port)
@@ -131,7 +131,7 @@ def start(model: str, settings: ServerConfig, options: dict[str, object]) -> Non
             note(f"Anyone who reaches {settings.host} can use it: set --api-key-file to ask for a key.")
 
     with client:
-        serve(client, settings, taken, ready)
+        server_of(client, settings, ready).run(sockets=[taken])
 
 
 def keys(listed: list[str] | None, file: Path | None) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ def refusal_of(error: SapwoodError) -> Refusal:
             message, param = str(error), None
             if isinstance(error, GrammarError) and error.where is not None:
                 message = f"{message} (at {error.where!r})"
+            if isinstance(error, BackendDied):
+                message = f"the backend died and is being started again; try again in a moment ({message})"
             return Refusal(status, _type(status), message, param, code)
     return Refusal(500, "server_error", str(error))
 

@@ -5,7 +5,6 @@ SIGTERM drains: no new requests, running ones get `drain_timeout` seconds. Ctrl-
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import signal
 import socket
@@ -72,6 +71,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         self._ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn then leaves the app's own end out
+            await self.lifespan.shutdown()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.state.service.draining = True
         if sig == signal.SIGINT:
@@ -79,8 +83,8 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(client: Client, config: ServerConfig, taken: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve `client` on a socket from `listen` until SIGTERM or Ctrl-C. `ready` is called once requests are taken."""
+def server_of(client: Client, config: ServerConfig, ready: Callable[[], None] = lambda: None) -> uvicorn.Server:
+    """A server for `client`, to be run on a socket from `listen`. `ready` is called once requests are taken."""
     app = create_app(client, config)
     settings: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
     try:
@@ -99,7 +103,7 @@ def serve(client: Client, config: ServerConfig, taken: socket.socket, ready: Cal
         raise InvalidRequest(
             f"the TLS certificate or key can't be used: {error}; check --tls-cert and --tls-key"
         ) from None
-    asyncio.run(_Server(uvicorn_config, app, ready).serve(sockets=[taken]))
+    return _Server(uvicorn_config, app, ready)
 
 
 def exit_on_sigterm() -> None:

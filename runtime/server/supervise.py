@@ -11,7 +11,7 @@ from sapwood.errors import InvalidRequest, SapwoodError
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.25
 FIRST_PAUSE = 0.5  # seconds after a start that failed; doubles up to LAST_PAUSE
 LAST_PAUSE = 30.0
 

@@ -13,9 +13,8 @@ import pytest
 import uvicorn
 
 from sapwood.runtime.client import Client
-from sapwood.runtime.server.app import create_app
 from sapwood.runtime.server.config import ServerConfig
-from sapwood.runtime.server.serving import listen, url_of
+from sapwood.runtime.server.serving import listen, server_of, url_of
 
 SECONDS = 30.0
 KERNELS = os.environ.get("SAPWOOD_BACKEND", "cpu")
@@ -41,7 +40,7 @@ class Servers:
         """Serve on a free port; returns the URL. The port is taken at once, so requests may be sent at once."""
         config = ServerConfig(**{"data_dir": str(self._folder), "port": 0, **settings})  # type: ignore[arg-type]
         taken = listen(config.host, config.port)
-        server = uvicorn.Server(uvicorn.Config(create_app(client or self._backend, config), log_level="warning"))
+        server = server_of(client or self._backend, config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
         thread.start()
         self._running.append((server, thread))
