@@ -8,7 +8,7 @@
 namespace sapwood {
 
 constexpr int kBlocksPerCall = 4;        // blocks of outputs a kernel is asked for at once
-constexpr size_t kPrefetchBytes = 3072;  // how far ahead weights are fetched into L2: their latency times the bandwidth
+constexpr size_t kPrefetchBytes = 6144;  // how far ahead weights are fetched into L2: their latency times the bandwidth
 
 constexpr int kSumsPerBlock = kPanelRows * kBlockOutputs;
 
