@@ -1,6 +1,6 @@
 """A first program: chat over two turns, fork into three branches, select, and extract a record by schema.
 
-    sapwood run examples/quickstart.py
+sapwood run examples/quickstart.py
 """
 
 from __future__ import annotations

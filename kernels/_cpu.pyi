@@ -45,3 +45,48 @@ def plain_codes(
     scale: npt.NDArray[np.float32],
     offset: npt.NDArray[np.float32],
 ) -> None: ...
+
+class EncodedMatrix:
+    def __init__(self, format: str, rows: NDArray[np.uint8], in_size: int) -> None: ...
+
+class RopeSource:
+    inv_freq: list[float]
+    interleaved: bool
+    magnitude: float
+
+class LayerSource:
+    window: int
+    rope: int
+
+class DecoderSource:
+    attn_softcap: float
+    logit_softcap: float
+    gelu: bool
+    embed: EncodedMatrix
+    head: EncodedMatrix | None
+    final_norm: list[float]
+    ropes: list[RopeSource]
+    layers: list[LayerSource]
+
+class Plan:
+    threads: int
+    weight_bytes: int
+    record_bytes: int
+    def __init__(
+        self, source: DecoderSource, num_slots: int, max_rows: int, threads: int, captures: list[int]
+    ) -> None: ...
+    def run(
+        self,
+        ids: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        slots: NDArray[np.int32],
+        sequences: NDArray[np.int32],
+        tables: list[NDArray[np.int32]],
+        output_rows: NDArray[np.int32],
+        drafts: list[tuple[int, int, NDArray[np.uint64]]],
+        logits: NDArray[np.float32],
+        hidden: NDArray[np.float32] | None,
+        features: NDArray[np.float32] | None,
+    ) -> None: ...
+    def read(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None: ...
+    def write(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None: ...

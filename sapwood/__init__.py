@@ -7,10 +7,57 @@ This file knows nothing of how anything works: it only says where each name live
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sapwood.lang.program import Function as Function, function as function
+    from sapwood.lang.expressions import (
+        assistant as assistant,
+        assistant_begin as assistant_begin,
+        assistant_end as assistant_end,
+        gen as gen,
+        gen_bool as gen_bool,
+        gen_float as gen_float,
+        gen_int as gen_int,
+        gen_string as gen_string,
+        select as select,
+        separate_reasoning as separate_reasoning,
+        system as system,
+        system_begin as system_begin,
+        system_end as system_end,
+        user as user,
+        user_begin as user_begin,
+        user_end as user_end,
+    )
+    from sapwood.lang.state import (
+        ProgramError as ProgramError,
+        ProgramState as ProgramState,
+        ProgramStateGroup as ProgramStateGroup,
+    )
+    from sapwood.lang.backends import (
+        flush_cache as flush_cache,
+        get_server_info as get_server_info,
+        set_default_backend as set_default_backend,
+    )
+    from sapwood.runtime.client import Client as Client
+    from sapwood.runtime.messages import Sampling as Sampling
+    from sapwood.errors import SapwoodError as SapwoodError
 
 __version__ = "0.1.0"
 
-_HOME: dict[str, str] = {}
+_PLACES = {
+    "sapwood.lang.program": ["Function", "function"],
+    "sapwood.lang.expressions": [
+        "assistant", "assistant_begin", "assistant_end", "gen", "gen_bool", "gen_float", "gen_int", "gen_string", "select",
+        "separate_reasoning", "system", "system_begin", "system_end", "user", "user_begin", "user_end",
+    ],
+    "sapwood.lang.state": ["ProgramError", "ProgramState", "ProgramStateGroup"],
+    "sapwood.lang.backends": ["flush_cache", "get_server_info", "set_default_backend"],
+    "sapwood.runtime.client": ["Client"],
+    "sapwood.runtime.messages": ["Sampling"],
+    "sapwood.errors": ["SapwoodError"],
+}  # fmt: skip
+_HOME = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = ["__version__", *_HOME]
 

@@ -1,14 +1,14 @@
 """Every exception that Sapwood raises on purpose. Messages are sentences for the person who can act.
 
-    SapwoodError
-    ├── InvalidRequest        what the caller asked for can't be done as asked   (HTTP 400)
-    │   └── GrammarError      a regex, schema or grammar is wrong or unsupported
-    ├── ModelError            a model file is missing, damaged or of an unknown kind
-    ├── Overloaded            the queue is full; try again later                 (HTTP 429)
-    ├── DeadlineExceeded      the request's time ran out                         (HTTP 408)
-    ├── Cancelled             the caller gave the request up
-    ├── BackendDied           the backend process ended or can't be reached      (HTTP 503)
-    └── OutOfSlots            the KV pool can't hold what was asked for, even after eviction
+SapwoodError
+├── InvalidRequest        what the caller asked for can't be done as asked   (HTTP 400)
+│   └── GrammarError      a regex, schema or grammar is wrong or unsupported
+├── ModelError            a model file is missing, damaged or of an unknown kind
+├── Overloaded            the queue is full; try again later                 (HTTP 429)
+├── DeadlineExceeded      the request's time ran out                         (HTTP 408)
+├── Cancelled             the caller gave the request up
+├── BackendDied           the backend process ended or can't be reached      (HTTP 503)
+└── OutOfSlots            the KV pool can't hold what was asked for, even after eviction
 """
 
 from __future__ import annotations
