@@ -138,10 +138,13 @@ function take(turn, chunk, started) {
   const text = choice.delta.content ?? "";
   turn.thought += choice.delta.reasoning_content ?? "";
   turn.text += text;
-  const entry = choice.logprobs?.content?.at(-1);
-  if (text && entry) {
-    turn.tokens.push({ ...entry, text });
-    box?.append(tokenSpan(turn.tokens.at(-1)));
+  const entries = choice.logprobs?.content ?? [];
+  if (text && entries.length) {
+    // Several tokens come at once where a grammar forced them; a character may take several tokens, too.
+    const whole = entries.map((entry) => entry.token).join("") === text;
+    const fresh = whole ? entries.map((entry) => ({ ...entry, text: entry.token })) : [{ ...entries.at(-1), text }];
+    turn.tokens.push(...fresh);
+    box?.append(...fresh.map(tokenSpan));
   } else if (text && box) {
     box.append(text);
   }
@@ -156,7 +159,7 @@ function setBusy(busy) {
 
 export function submit() {
   const text = prompt.value.trim();
-  if (!text || running) return;
+  if (!text || running || !settings()) return;
   prompt.value = "";
   answer(conversation.add("user", text));
 }
