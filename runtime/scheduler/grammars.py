@@ -98,6 +98,9 @@ def compile_spec(spec: GrammarSpec, vocabulary: Vocabulary) -> Grammar:
     """Compile what a message asks for. Raises GrammarError."""
     from sapwood.constrained import compile as compile_grammar
 
-    return compile_grammar(
+    grammar = compile_grammar(
         {spec.kind: spec.text}, vocabulary, whitespace=spec.whitespace, any_order=spec.any_order, timeout=TIMEOUT
     )
+    if grammar.is_empty():
+        raise GrammarError("no text matches the grammar")
+    return grammar
