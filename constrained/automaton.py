@@ -149,12 +149,9 @@ def from_schema(
     builder = _grammar.SchemaBuilder(compact, any_order, MAX_BYTES)
     deadline = time.monotonic() + timeout
     builder.start_clock(timeout)
-    try:
-        with grammar_errors():
-            root = lower_schema(schema, builder, compact, deadline)
-            builder.satisfiable(root)  # finds what is costly now rather than in the middle of a text
-    except RecursionError:
-        raise GrammarError("the schema is nested too deeply") from None
+    with grammar_errors():
+        root = lower_schema(schema, builder, compact, deadline)
+        builder.satisfiable(root)  # finds what is costly now rather than in the middle of a text
     return _finish(builder, root, vocabulary, raw=False)
 
 

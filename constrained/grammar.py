@@ -92,8 +92,14 @@ def compile(
     kind, value = next(iter(spec.items()))
     vocabulary = as_vocabulary(tokenizer)
     compact = whitespace == "compact"
-    key = (kind, value if isinstance(value, str) else json.dumps(value), compact, any_order, vocabulary.fingerprint)
-    return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout))
+    try:
+        text = value if isinstance(value, str) else json.dumps(value)
+        key = (kind, text, compact, any_order, vocabulary.fingerprint)
+        return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout))
+    except RecursionError:
+        raise GrammarError(f"the {kind} is nested too deeply") from None
+    except TypeError as error:
+        raise GrammarError(f"the {kind} can't be read: {error}") from error
 
 
 def _compile(kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float) -> Grammar:

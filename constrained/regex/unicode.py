@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import groupby
+
+import numpy as np
 
 Ranges = list[tuple[int, int]]
 
@@ -44,46 +48,65 @@ def complement(ranges: Ranges) -> Ranges:
     return out
 
 
+# Beyond these code points Unicode has assigned nothing but private use.
+LAST_ASSIGNED = 0x323AF
+TAGS = (0xE0000, 0xE01EF)
+PRIVATE = ((0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
+
+
+@cache
+def _characters() -> str:
+    """All code points that are worth looking at, in order."""
+    codes = [*range(LAST_ASSIGNED + 1), *range(TAGS[0], TAGS[1] + 1)]
+    return np.array(codes, "<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
 def _where(holds: Callable[[str], bool]) -> Ranges:
-    out: Ranges = []
-    for code in range(LAST + 1):
-        if holds(chr(code)):
-            if out and out[-1][1] == code - 1:
-                out[-1] = (out[-1][0], code)
-            else:
-                out.append((code, code))
-    return out
+    """The characters that `holds` is true of."""
+    return union((ord(c), ord(c)) for c in _characters() if holds(c))
+
+
+def _matching(pattern: str) -> Ranges:
+    """The characters that a class of Python's `re` matches: what Python says, by Python."""
+    runs = (run.group() for run in re.finditer(pattern + "+", _characters()))
+    return union(pair for run in runs for pair in _split(run))
+
+
+def _split(run: str) -> Ranges:
+    """The ranges of a run of `_characters()`, which has one gap."""
+    if ord(run[0]) <= LAST_ASSIGNED < ord(run[-1]):
+        return [(ord(run[0]), LAST_ASSIGNED), (TAGS[0], ord(run[-1]))]
+    return [(ord(run[0]), ord(run[-1]))]
 
 
 @cache
 def _categories() -> dict[str, Ranges]:
     """Ranges of each two-letter general category."""
     out: dict[str, Ranges] = {}
-    last, start = unicodedata.category(chr(0)), 0
-    for code in range(1, LAST + 2):
-        category = unicodedata.category(chr(code)) if code <= LAST else ""
-        if category != last:
-            out.setdefault(last, []).append((start, code - 1))
-            last, start = category, code
+    for category, run in groupby(_characters(), unicodedata.category):
+        out.setdefault(category, []).extend(_split("".join(run)))
+    out["Co"] = union([*out.get("Co", []), *PRIVATE])
+    known = union(pair for category, ranges in out.items() if category != "Cn" for pair in ranges)
+    out["Cn"] = complement(known)
     return out
 
 
 @cache
 def python_word() -> Ranges:
     r"""`\w` of Python's str patterns."""
-    return _where(lambda c: c.isalnum() or c == "_")
+    return _matching(r"\w")
 
 
 @cache
 def python_digits() -> Ranges:
     r"""`\d` of Python's str patterns."""
-    return list(_categories()["Nd"])
+    return _matching(r"\d")
 
 
 @cache
 def python_spaces() -> Ranges:
     r"""`\s` of Python's str patterns."""
-    return _where(str.isspace)
+    return _matching(r"\s")
 
 
 LONG_NAMES = {
@@ -137,8 +160,8 @@ def named(name: str) -> Ranges | None:
 def _case_groups() -> dict[int, tuple[int, ...]]:
     """For each character with case: all that differ from it in nothing else."""
     groups: dict[str, set[int]] = {}
-    for code in range(LAST + 1):
-        char = chr(code)
+    for char in _characters():
+        code = ord(char)
         if char.lower() != char or char.upper() != char:
             for other in (char.lower(), char.upper()):
                 if len(other) == 1:

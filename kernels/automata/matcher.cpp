@@ -113,7 +113,7 @@ int Matcher::toward_end() {
 
 // Breadth first, by one byte of each class.
 int Matcher::toward_text_end(const Cursor& c) {
-    constexpr std::size_t kBound = 20000;
+    constexpr std::size_t kBound = 1500;
     Json& json = grammar_->json;
     TextSpec& text = c.text();
     std::deque<std::pair<Cursor, int>> queue{{c, -1}};

@@ -152,7 +152,8 @@ void bind_builders(nb::module_& m) {
             node.evaluators = std::move(evaluators);
             return b.schema->add(std::move(node));
         }, "properties"_a, "node"_a, "evaluators"_a)
-        .def("satisfiable", [](SchemaBuilder& b, int node) { return b.schema->satisfiable(b.schema->roots({node}, true)); }, "node"_a);
+        .def("satisfiable", [](SchemaBuilder& b, int node) { return b.schema->satisfiable(b.schema->roots({node}, true)); }, "node"_a,
+             nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace

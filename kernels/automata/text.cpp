@@ -172,7 +172,7 @@ bool TextSpec::live(int state, int chars) {
 // Breadth first over the product and the length. What is not found within the bound counts as live: a text that ends
 // is checked again.
 bool TextSpec::search_live(int state, int chars) {
-    constexpr std::size_t kBound = 4000;
+    constexpr std::size_t kBound = 600;
     TextState at;
     at.state = state, at.chars = chars;
     std::vector<Tri> values, verdict;
