@@ -35,6 +35,7 @@ class System:
     tree: RadixTree
     scheduler: Scheduler
     grammars: GrammarJobs
+    tokenizer: Tokenizer
 
     def close(self) -> None:
         self.grammars.close()
@@ -97,7 +98,7 @@ def assemble(
         backend=options.backend,
         num_slots=num_slots,
     )
-    return System(info, plan, tree, scheduler, grammars)
+    return System(info, plan, tree, scheduler, grammars, tokenizer)
 
 
 def default_slots(decoder: Decoder, context_length: int) -> int:
