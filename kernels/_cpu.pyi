@@ -47,7 +47,7 @@ def plain_codes(
 ) -> None: ...
 
 class EncodedMatrix:
-    def __init__(self, format: str, rows: NDArray[np.uint8], in_size: int) -> None: ...
+    def __init__(self, format: str, rows: npt.NDArray[np.uint8], in_size: int) -> None: ...
 
 class RopeSource:
     inv_freq: list[float]
@@ -77,16 +77,16 @@ class Plan:
     ) -> None: ...
     def run(
         self,
-        ids: NDArray[np.int32],
-        positions: NDArray[np.int32],
-        slots: NDArray[np.int32],
-        sequences: NDArray[np.int32],
-        tables: list[NDArray[np.int32]],
-        output_rows: NDArray[np.int32],
-        drafts: list[tuple[int, int, NDArray[np.uint64]]],
-        logits: NDArray[np.float32],
-        hidden: NDArray[np.float32] | None,
-        features: NDArray[np.float32] | None,
+        ids: npt.NDArray[np.int32],
+        positions: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+        sequences: npt.NDArray[np.int32],
+        tables: list[npt.NDArray[np.int32]],
+        output_rows: npt.NDArray[np.int32],
+        drafts: list[tuple[int, int, npt.NDArray[np.uint64]]],
+        logits: npt.NDArray[np.float32],
+        hidden: npt.NDArray[np.float32] | None,
+        features: npt.NDArray[np.float32] | None,
     ) -> None: ...
-    def read(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None: ...
-    def write(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None: ...
+    def read(self, slots: npt.NDArray[np.int32], records: npt.NDArray[np.uint8]) -> None: ...
+    def write(self, slots: npt.NDArray[np.int32], records: npt.NDArray[np.uint8]) -> None: ...

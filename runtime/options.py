@@ -12,7 +12,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     model: str = "smollm2-135m"  # a pulled model's name, a .gguf, a folder, or "fake"
     address: str | None = None  # ipc://... or tcp://...; None: a private ipc socket
-    backend: Literal["cpu", "reference", "cuda"] = "cpu"
+    backend: Literal["cpu", "reference"] = "cpu"
     num_slots: int | None = None  # tokens of KV memory; None: from the memory that is free
     max_rows: int | None = None  # tokens computed in one step
     threads: int | None = None

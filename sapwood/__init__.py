@@ -10,7 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sapwood.lang.program import Function as Function, function as function
+    from sapwood.errors import SapwoodError as SapwoodError
+    from sapwood.lang.backends import (
+        flush_cache as flush_cache,
+        get_server_info as get_server_info,
+        set_default_backend as set_default_backend,
+    )
     from sapwood.lang.expressions import (
         assistant as assistant,
         assistant_begin as assistant_begin,
@@ -29,19 +34,14 @@ if TYPE_CHECKING:
         user_begin as user_begin,
         user_end as user_end,
     )
+    from sapwood.lang.program import Function as Function, function as function
     from sapwood.lang.state import (
         ProgramError as ProgramError,
         ProgramState as ProgramState,
         ProgramStateGroup as ProgramStateGroup,
     )
-    from sapwood.lang.backends import (
-        flush_cache as flush_cache,
-        get_server_info as get_server_info,
-        set_default_backend as set_default_backend,
-    )
     from sapwood.runtime.client import Client as Client
     from sapwood.runtime.messages import Sampling as Sampling
-    from sapwood.errors import SapwoodError as SapwoodError
 
 __version__ = "0.1.0"
 
