@@ -10,7 +10,6 @@ import msgspec
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.assembly import System
 from sapwood.runtime.messages import Ask
-from sapwood.runtime.picture import describe_tree
 from sapwood.runtime.scheduler import stats
 from sapwood.runtime.tree_view import TreeArgs, describe_tree
 
@@ -42,7 +41,6 @@ class Admin:
             "stats": (NoArgs, self._stats),
             "tree": (TreeArgs, self._tree),
             "flush": (NoArgs, self._flush),
-            "tree": (NoArgs, self._tree),
             "pin": (PrefixArgs, self._pin),
             "unpin": (PrefixArgs, self._unpin),
             "policy": (PolicyArgs, self._policy),
@@ -73,9 +71,6 @@ class Admin:
 
     def _flush(self, args: NoArgs) -> object:
         return {"num_evicted": self._system.tree.flush()}
-
-    def _tree(self, args: NoArgs) -> object:
-        return describe_tree(self._system.tree, self._system.tokenizer.decode)
 
     def _pin(self, args: PrefixArgs) -> object:
         return {"num_pinned": self._system.tree.pin(args.ids, args.namespace)}
