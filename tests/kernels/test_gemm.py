@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from encoded_weights import FLOAT_FORMATS, INTEGER_FORMATS, block_inputs, dequantized, random_weight
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from sapwood.kernels import _cpu
