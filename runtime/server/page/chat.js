@@ -149,7 +149,19 @@ function take(turn, chunk, started) {
     box.append(text);
   }
   if (choice.finish_reason === "length") turn.note = "cut off: raise max tokens";
-  list.scrollTop = list.scrollHeight;
+  follow();
+}
+
+let following = false;
+
+// Keep the end in view; once a frame, because it makes the browser lay the page out.
+function follow() {
+  if (following) return;
+  following = true;
+  requestAnimationFrame(() => {
+    following = false;
+    list.scrollTop = list.scrollHeight;
+  });
 }
 
 function setBusy(busy) {
