@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sapwood.errors import (
     BackendDied,
     Cancelled,
@@ -101,7 +104,12 @@ class OutputProcessor:
     def row(self, request: RequestState) -> SampleRow:
         """How the request's next token is to be chosen."""
         matcher = self._grammars.matcher(request)
-        return self._choosers[request].row(request.ids, None if matcher is None else matcher.mask())
+        mask = None
+        if matcher is not None:
+            mask = matcher.mask()
+            if not request.message.sampling.jump and (forced := matcher.jump()):
+                mask = _only(forced[0], len(mask))  # so that jumping never changes the ids
+        return self._choosers[request].row(request.ids, mask)
 
     def accept(self, request: RequestState, sampled: Sampled) -> None:
         """A token was chosen: append it and what it forces, or end the text."""
@@ -201,6 +209,13 @@ class OutputProcessor:
             self._append(request, token)
             if request.ending is not None:
                 return
+
+
+def _only(token: int, num_words: int) -> NDArray[np.uint32]:
+    """A mask that allows one token."""
+    mask = np.zeros(num_words, np.uint32)
+    mask[token // 32] = 1 << (token % 32)
+    return mask
 
 
 def _first_logit(request: RequestState) -> int:

@@ -79,6 +79,18 @@ def test_jumped_or_decoded() -> None:
     assert bits(jumped) == bits(decoded)
 
 
+def test_jumping_does_not_change_the_ids_of_a_real_tokenizer(smollm2_path: Path) -> None:
+    driver = Driver(model=str(smollm2_path))
+    schema = (
+        '{"type":"object","properties":{"full_name":{"type":"string","maxLength":20},"nationality":'
+        '{"enum":["English","French"]}},"required":["full_name","nationality"],"additionalProperties":false}'
+    )
+    grammar = GrammarSpec("json_schema", schema)
+    jumped = driver.complete([504, 3575, 282, 4649, 314, 7042], grammar=grammar, max_tokens=40)
+    decoded = driver.complete([504, 3575, 282, 4649, 314, 7042], grammar=grammar, max_tokens=40, jump=False)
+    assert jumped.ids == decoded.ids and jumped.usage.jumped_tokens > decoded.usage.jumped_tokens == 0
+
+
 def test_a_real_model_too(smollm2_path: Path) -> None:
     prompt = [(i * 7919) % 49000 for i in range(150)]
     driver = Driver(model=str(smollm2_path), num_slots=700, max_rows=48)
