@@ -1,5 +1,6 @@
 #include "gemm.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -40,16 +41,22 @@ QuantizeKernel quantize_kernel() {
     return portable::quantize;
 }
 
-using FullBlock = std::integral_constant<int, kBlockOutputs>;
-
-// One panel's sums into its place in the output. `lanes` is a constant but for a last block that is not full.
 template <typename Lanes>
-void store(const float* sums, int rows, Lanes lanes, float* out, int64_t out_stride, bool accumulate) {
+inline void store_lanes(const float* sums, Lanes lanes, float* out, bool accumulate) {
+    if (accumulate)
+        for (int lane = 0; lane < lanes; ++lane) out[lane] += sums[lane];
+    else
+        std::memcpy(out, sums, size_t(lanes) * sizeof(float));
+}
+
+// One panel's sums of a few blocks into their place in the output, row by row.
+void store(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate) {
+    constexpr std::integral_constant<int, kBlockOutputs> kAll;  // lanes; known to the compiler
+    const int full_blocks = int(columns / kBlockOutputs), rest = int(columns % kBlockOutputs);
     for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride) {
-        if (accumulate)
-            for (int lane = 0; lane < lanes; ++lane) out[lane] += sums[lane];
-        else
-            std::memcpy(out, sums, size_t(lanes) * sizeof(float));
+        for (int b = 0; b < full_blocks; ++b)
+            store_lanes(sums + b * kSumsPerBlock, kAll, out + b * kBlockOutputs, accumulate);
+        if (rest) store_lanes(sums + full_blocks * kSumsPerBlock, rest, out + full_blocks * kBlockOutputs, accumulate);
     }
 }
 
@@ -112,20 +119,14 @@ void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int6
         const int num_rows = int(rows.panel_rows(panel));
         float* panel_out = out + panel * kPanelRows * out_stride;
         for (int64_t first = col_begin / kBlockOutputs; first < block_end; first += kBlocksPerCall) {
-            const int count = int(block_end - first < kBlocksPerCall ? block_end - first : kBlocksPerCall);
+            const int count = int(std::min<int64_t>(block_end - first, kBlocksPerCall));
             if (is_bf16)
                 bf16(weights, first, count, rows.bf16_panel(panel), num_rows, sums);
             else
                 int8(weights, first, count, rows.int8_panel(panel), num_rows, sums);
-            for (int b = 0; b < count; ++b) {
-                const int64_t col = (first + b) * kBlockOutputs;
-                const int lanes = int(col_end - col < kBlockOutputs ? col_end - col : kBlockOutputs);
-                const float* block_sums = sums + b * kSumsPerBlock;
-                if (lanes == kBlockOutputs)
-                    store(block_sums, num_rows, FullBlock(), panel_out + col, out_stride, accumulate);
-                else
-                    store(block_sums, num_rows, lanes, panel_out + col, out_stride, accumulate);
-            }
+            const int64_t col = first * kBlockOutputs;
+            store(sums, num_rows, std::min<int64_t>(col_end - col, count * kBlockOutputs), panel_out + col, out_stride,
+                  accumulate);
         }
     }
 }

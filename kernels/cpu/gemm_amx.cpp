@@ -24,7 +24,7 @@ using avx512::for_each_group;
 using avx512::WeightGroup;
 
 constexpr int kTileRows = 16;
-constexpr int kFewestRows = 12;  // below, a tile is too empty to pay
+constexpr int kFewestRows = 28;  // below, vectors are as fast: a tile that is not full takes as long as one that is
 constexpr int kAhead = 2;        // groups that tiles run ahead of vectors
 constexpr int kDots = 4;         // groups of dots in memory, a power of two above kAhead
 
@@ -114,9 +114,11 @@ inline void add(const Weights<L>& weights, const ActivationGroup* acts, const Do
     }
 }
 
-// 16 rows; where the panel has fewer, what stands behind it is computed too, and never looked at.
+// 16 rows; where the panel has fewer, what stands behind it is computed too, and never looked at. Meanwhile the block
+// of packed weights at `ahead` is fetched: tiles leave memory idle, and unpacking waits for nothing else.
 template <Layout L>
-void tile_of_rows(const Weights<L>* weights, int64_t groups, const ActivationGroup* acts, int64_t stride, float* sums) {
+void tile_of_rows(const Weights<L>* weights, int64_t groups, const ActivationGroup* acts, int64_t stride,
+                  const uint8_t* ahead, float* sums) {
     Dots<L> dots[kDots];
     __m512 sum[kTileRows];
 #pragma GCC unroll 16
@@ -124,7 +126,10 @@ void tile_of_rows(const Weights<L>* weights, int64_t groups, const ActivationGro
     for (int64_t g = -kAhead; g < groups; ++g) {
         const int64_t next = g + kAhead;
         if (next < groups) multiply<L>(weights[next], acts + next * stride, dots[next % kDots]);
-        if (g >= 0) add<L>(weights[g], acts + g * stride, dots[g % kDots], sum);
+        if (g < 0) continue;
+        for (size_t line = 0; line < L.group_bytes(); line += 64)
+            _mm_prefetch(reinterpret_cast<const char*>(ahead + g * L.group_bytes() + line), _MM_HINT_T1);
+        add<L>(weights[g], acts + g * stride, dots[g % kDots], sum);
     }
 #pragma GCC unroll 16
     for (int row = 0; row < kTileRows; ++row) _mm512_store_ps(sums + row * kBlockOutputs, sum[row]);
@@ -140,8 +145,9 @@ struct Blocks {
         configure_tiles<L>();
         for (int b = 0; b < count; ++b, sums += kSumsPerBlock) {
             unpack_block<L>(weights.block(first + b), weights.in, unpacked);
+            const uint8_t* ahead = weights.block(first + b + 1);
             for (int row = 0; row < rows; row += kTileRows)
-                tile_of_rows<L>(unpacked, groups, panel + row, rows, sums + row * kBlockOutputs);
+                tile_of_rows<L>(unpacked, groups, panel + row, rows, ahead, sums + row * kBlockOutputs);
         }
         _tile_release();
     }
