@@ -23,10 +23,10 @@ def pull(
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console(stderr=True)) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(name, total=None, visible=False)  # shown once there is something to do
 
         def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+            bar.update(task, description=what, visible=True, completed=done, total=total or None)
 
         path = store.pull(name, progress)
     note(f"{name} is ready:")

@@ -57,9 +57,10 @@ def serve(
     rows: list[Row] = []
     for name in names:
         for round in range(repeat):
-            for url in urls:
+            for server, url in enumerate(urls):
                 with waiting(f"{name}, round {round + 1} of {repeat}: {url}"):
-                    rows.append(measure(Api(url, model, api_key, extra), name, f"{seed} {round}"))
+                    api = Api(url, model, api_key, extra)
+                    rows.append(measure(api, server, name, f"{seed} {round} {server}"))
     console().print(table(rows, urls))
     for row in rows:
         if row.error:
@@ -72,7 +73,7 @@ def serve(
         raise typer.Exit(1)
 
 
-def measure(api: Api, name: str, seed: str) -> Row:
+def measure(api: Api, server: int, name: str, seed: str) -> Row:
     """One workload on one server. A workload that fails is a row that says so."""
     error = ""
     started = time.perf_counter()
@@ -80,4 +81,4 @@ def measure(api: Api, name: str, seed: str) -> Row:
         WORKLOADS[name](api, random.Random(f"{seed} {name}"))
     except (Failure, OSError) as failure:
         error = str(failure)
-    return Row(name, api.url, time.perf_counter() - started, api.tally, error)
+    return Row(name, server, api.url, time.perf_counter() - started, api.tally, error)

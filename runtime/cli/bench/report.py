@@ -19,6 +19,7 @@ class Row:
     """One workload on one server, once."""
 
     workload: str
+    server: int  # the first or the second
     url: str
     seconds: float
     tally: Tally
@@ -42,32 +43,36 @@ class Row:
         }
 
 
-def best(rows: list[Row], workload: str, url: str) -> Row | None:
+def best(rows: list[Row], workload: str, server: int) -> Row | None:
     """The fastest round of a workload on a server; None if every one failed."""
-    good = [row for row in rows if row.workload == workload and row.url == url and not row.error]
+    good = [row for row in rows if row.workload == workload and row.server == server and not row.error]
     return min(good, key=lambda row: row.seconds, default=None)
 
 
 def table(rows: list[Row], urls: list[str]) -> Table:
-    """The best of each workload; with two servers also how many times faster the first is."""
+    """The best round of each workload; with two servers, how many times faster the first is."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False)
     made.add_column("workload")
-    for i in range(len(urls)):
-        suffix = f" {i + 1}" if len(urls) > 1 else ""
-        for name in ("seconds", "tok/s", "prompt tok/s", "first ms", "token ms"):
-            made.add_column(name + suffix, justify="right")
     if len(urls) == 2:
-        made.add_column("1 is faster by", justify="right")
+        made.add_column("server")
+    for name in ("seconds", "tok/s", "prompt tok/s", "first ms", "token ms"):
+        made.add_column(name, justify="right")
+    if len(urls) == 2:
+        made.add_column("1 faster by", justify="right")
     for workload in dict.fromkeys(row.workload for row in rows):
-        chosen = [best(rows, workload, url) for url in urls]
-        cells = [cell for row in chosen for cell in _cells(row)]
-        if len(urls) == 2:
-            both = chosen[0] and chosen[1]
-            cells.append(f"{chosen[1].seconds / chosen[0].seconds:.2f} x" if both and chosen[0] and chosen[1] else "-")
-        made.add_row(workload, *cells)
+        chosen = [best(rows, workload, server) for server in range(len(urls))]
+        for i, row in enumerate(chosen):
+            names = [workload if i == 0 else "", *([str(i + 1)] if len(urls) == 2 else [])]
+            ratio = [_ratio(chosen) if i == 0 else ""] if len(urls) == 2 else []
+            made.add_row(*names, *_cells(row), *ratio)
     return made
+
+
+def _ratio(chosen: list[Row | None]) -> str:
+    first, second = chosen
+    return f"{second.seconds / first.seconds:.2f} x" if first and second else "-"
 
 
 def _cells(row: Row | None) -> list[str]:
@@ -91,7 +96,7 @@ def plot(rows: list[Row], urls: list[str], file: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(1.6 * len(workloads) + 2, 4))
     width = 0.8 / len(urls)
     for i, url in enumerate(urls):
-        chosen = [best(rows, workload, url) for workload in workloads]
+        chosen = [best(rows, workload, i) for workload in workloads]
         heights = [row.seconds if row else 0.0 for row in chosen]
         bars = axes.bar([x + i * width for x in range(len(workloads))], heights, width, label=url)
         axes.bar_label(bars, fmt="%.1f")
