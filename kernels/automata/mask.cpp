@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <optional>
 
 namespace sapwood {
 namespace {
@@ -32,6 +33,15 @@ const std::bitset<256>& plausible(Mode mode) {
         return out;
     }();
     return table[static_cast<int>(mode)];
+}
+
+// A text that is not of the list, some characters on.
+TextState later(const Cursor& cursor, int state, int chars) {
+    TextState at;
+    at.state = state;
+    at.depth = cursor.at.depth + chars;
+    at.chars = std::min(cursor.at.chars + chars, cursor.text().counted);
+    return at;
 }
 
 }  // namespace
@@ -117,16 +127,23 @@ bool Masks::compute_free(const Cursor& cursor, std::uint32_t* words) {
     if (std::any_of(parts.begin() + 1, parts.end(), [](int part) { return part != Dfa::kAll; })) return false;
     const FreeText& free = vocabulary_.free;
     int room = text.max_length < 0 ? 1 << 20 : text.shortest_max - cursor.at.chars;
-    if (room > 6) {
-        std::copy(free.inside.begin(), free.inside.end(), words);
-        for (auto token = free.by_chars.rbegin(); token != free.by_chars.rend() && token->first > room; ++token)
-            clear_bit(words, token->second);
-    } else {
-        for (auto token = free.by_chars.begin(); token != free.by_chars.end() && token->first <= room; ++token)
-            set_bit(words, token->second);
-    }
+    copy_within(free.inside, free.by_chars, room, words);
     add_free_exits(cursor, room, words);
     return true;
+}
+
+// The tokens of at most `room` characters.
+void Masks::copy_within(const std::vector<std::uint32_t>& all, const std::vector<std::pair<int, int>>& by_chars, int room,
+                        std::uint32_t* words) {
+    constexpr int kMostAreShorter = 6;
+    if (room > kMostAreShorter) {
+        std::copy(all.begin(), all.end(), words);
+        for (auto token = by_chars.rbegin(); token != by_chars.rend() && token->first > room; ++token)
+            clear_bit(words, token->second);
+    } else {
+        for (auto token = by_chars.begin(); token != by_chars.end() && token->first <= room; ++token)
+            set_bit(words, token->second);
+    }
 }
 
 void Masks::add_free_exits(const Cursor& cursor, int room, std::uint32_t* words) {
@@ -182,74 +199,115 @@ void Masks::follow_list(const Cursor& cursor, bool only_list, std::uint32_t* wor
 // Texts under patterns. What lies inside depends on the text alone, and is kept.
 void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
     TextSpec& text = cursor.text();
+    if (compute_counted(cursor, words)) return;
     std::uint64_t place = mix(reinterpret_cast<std::uintptr_t>(&text), cursor.at.state);
     bool near = text.max_length >= 0 && text.max_length - cursor.at.chars <= vocabulary_.longest_chars;
     if (near) place = mix(place, cursor.at.chars);
     bool alone = cursor.mode == Mode::Key ? cursor.frame->plan->simple : cursor.plan->roots->must;
     if (!alone) place = json_.hash(cursor);
     auto [found, fresh] = inside_.try_emplace(place);
+    if (fresh) {
+        std::vector<std::int8_t> known;  // [state, characters]
+        int width = text.counted > 0 ? vocabulary_.longest_chars + 2 : 1;
+        auto live = [&](int state, int chars) {
+            std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
+            if (index >= known.size()) known.resize(index + 64 * width, -1);
+            if (known[index] < 0) {
+                bool result = json_.text_live(cursor, later(cursor, state, chars));
+                known[index] = result;
+            }
+            return known[index] != 0;
+        };
+        scan(cursor, live, found->second);
+    }
+    std::copy(found->second.words.begin(), found->second.words.end(), words);
+    add_exits(cursor, found->second, words);
+}
+
+// A pattern that may end after each character, and a length: the pattern's tokens are kept, whatever room is left.
+bool Masks::compute_counted(const Cursor& cursor, std::uint32_t* words) {
+    if (cursor.mode != Mode::Text) return false;
+    TextSpec& text = cursor.text();
+    bool one_pattern = text.product.num_parts() == 2 && text.plan.simple && text.list.texts.empty();
+    if (!one_pattern || text.max_length < 0 || text.min_length > cursor.at.chars + 1) return false;
+    std::uint64_t place = mix(mix(reinterpret_cast<std::uintptr_t>(&text), cursor.at.state), 1);
+    auto [found, fresh] = inside_.try_emplace(place);
     Inside& inside = found->second;
     if (fresh) {
-        json_.schema.budget.charge_bytes(vocabulary_.num_words() * 4 + 256);
-        inside.words.assign(vocabulary_.num_words(), 0);
-        scan(cursor, inside);
+        Dfa& dfa = text.product.dfa(1);
+        scan(cursor, [&](int state, int) {
+            int part = text.product.parts(state)[1];
+            if (!dfa.live(part)) return false;
+            inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
+            return true;
+        }, inside);
     }
-    std::copy(inside.words.begin(), inside.words.end(), words);
+    if (!inside.ends_anywhere) return false;
+    copy_within(inside.words, inside.by_chars, text.shortest_max - cursor.at.chars, words);
+    add_exits(cursor, inside, words);
+    return true;
+}
+
+// Most exits from one state are alike, and what follows a quote is found out once.
+void Masks::add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t* words) {
     const Trie& trie = vocabulary_.trie;
-    bool digest = json_.wants_digest(cursor);
-    for (const auto& [node, state] : inside.exits) {
-        Cursor here = cursor;
-        bool fits = true;
+    bool digest = json_.wants_digest(cursor), counted = cursor.text().counted > 0;
+    std::unordered_map<std::uint64_t, std::optional<Cursor>> after;
+    for (const auto& [node, state, chars] : inside.exits) {
         if (digest) {
+            Cursor here = cursor;
             const std::string& token = vocabulary_.tokens[*trie.tokens_begin(node)];
+            bool fits = true;
             for (int i = 0; i + 1 < trie.depths[node] && fits; ++i) fits = json_.step(here, static_cast<std::uint8_t>(token[i]));
-        } else {
-            here.at = state;
-            here.at.chars = std::min(cursor.at.chars + state.depth, text.counted);
+            if (fits) redo(node, here, words);
+            continue;
         }
-        if (fits) redo(node, here, words);
+        std::uint64_t place = static_cast<std::uint64_t>(state) << 32 | (counted ? chars << 8 : 0) | trie.bytes[node];
+        auto [found, fresh] = after.try_emplace(place);
+        if (fresh) {
+            Cursor next = cursor;
+            next.at = later(cursor, state, chars);
+            if (json_.step(next, trie.bytes[node])) found->second = std::move(next);
+        }
+        if (!found->second) continue;
+        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) set_bit(words, *token);
+        add(trie, node, *found->second, words);
     }
 }
 
-void Masks::scan(const Cursor& cursor, Inside& out) {
+template <class Live>
+void Masks::scan(const Cursor& cursor, Live live, Inside& out) {
     const Trie& trie = vocabulary_.trie;
     TextSpec& text = cursor.text();
-    bool raw = cursor.mode == Mode::Raw;
-    std::vector<TextState> stack(256);
-    std::vector<std::int8_t> known;  // [state, characters] whether live
-    int width = text.counted > 0 ? vocabulary_.longest_chars + 2 : 1;
-    auto live = [&](const TextState& at, int chars) {
-        std::size_t place = static_cast<std::size_t>(at.state) * width + (width > 1 ? chars : 0);
-        if (place >= known.size()) known.resize(place + 64 * width, -1);
-        if (known[place] < 0) {
-            bool result = json_.text_live(cursor, at);
-            known[place] = result;
-        }
-        return known[place] != 0;
-    };
-    std::vector<int> chars(256, 0);
-    stack[0] = cursor.at;
-    for (int node = 1; node < trie.size();) {
-        int depth = trie.depths[node];
-        std::uint8_t byte = trie.bytes[node];
-        const TextState& before = stack[depth - 1];
-        bool fits = raw || (byte >= 0x20 && byte != '"' && byte != '\\');
-        if (!fits && byte >= 0x20 && text.product.whole(before.state)) {
-            out.exits.emplace_back(node, before);
-            out.exits.back().second.depth = chars[depth - 1];  // characters since the cursor
-        }
-        if (fits) {
-            TextState& next = stack[depth];
-            next = before;
-            chars[depth] = chars[depth - 1] + ((byte & 0xC0) != 0x80);
-            fits = text.step(next, byte) && live(next, chars[depth]);
-        }
-        if (fits)
-            for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token)
-                set_bit(out.words.data(), *token);
-        node = fits ? node + 1 : trie.end[node];
-    }
+    json_.schema.budget.charge_bytes(vocabulary_.num_words() * 4 + 256);
     json_.schema.budget.tick(trie.size() / 16);
+    out.words.assign(vocabulary_.num_words(), 0);
+    bool raw = cursor.mode == Mode::Raw, counted = text.max_length >= 0;
+    std::array<int, 256> states, chars;
+    states[0] = cursor.at.state, chars[0] = 0;
+    for (int node = 1; node < trie.size();) {
+        int depth = trie.depths[node], before = states[depth - 1];
+        std::uint8_t byte = trie.bytes[node];
+        bool fits = raw || (byte >= 0x20 && byte != '"' && byte != '\\');
+        if (fits) {
+            int state = text.product.step(before, byte);
+            states[depth] = state;
+            chars[depth] = chars[depth - 1] + ((byte & 0xC0) != 0x80);
+            fits = state >= 0 && live(state, chars[depth]);
+        } else if (byte >= 0x20 && text.product.whole(before)) {
+            out.exits.push_back({node, before, chars[depth - 1]});
+        }
+        if (!fits) {
+            node = trie.end[node];
+            continue;
+        }
+        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) {
+            set_bit(out.words.data(), *token);
+            if (counted) out.by_chars.emplace_back(chars[depth], *token);
+        }
+        ++node;
+    }
+    std::sort(out.by_chars.begin(), out.by_chars.end());
 }
 
 bool Masks::extends(const Cursor& cursor, const std::string& tail) {

@@ -23,7 +23,13 @@ private:
     // Tokens that stay within a text, and where they leave it; for all places alike.
     struct Inside {
         std::vector<std::uint32_t> words;
-        std::vector<std::pair<int, TextState>> exits;  // trie nodes of quotes and backslashes
+        struct Exit {
+            int node;          // of the trie: a quote or a backslash
+            int state, chars;  // before it; characters since the cursor
+        };
+        std::vector<Exit> exits;
+        std::vector<std::pair<int, int>> by_chars;     // (characters, token), ascending
+        bool ends_anywhere = true;                     // the text may end after each of its characters
     };
     static constexpr std::size_t kMaxCached = 1500;
 
@@ -31,9 +37,15 @@ private:
     bool compute_text(const Cursor& cursor, std::uint32_t* words);
     bool compute_free(const Cursor& cursor, std::uint32_t* words);
     void compute_inside(const Cursor& cursor, std::uint32_t* words);
+    bool compute_counted(const Cursor& cursor, std::uint32_t* words);
+    void copy_within(const std::vector<std::uint32_t>& all, const std::vector<std::pair<int, int>>& by_chars, int room,
+                     std::uint32_t* words);
+    void add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t* words);
     void add_free_exits(const Cursor& cursor, int room, std::uint32_t* words);
     void follow_list(const Cursor& cursor, bool only_list, std::uint32_t* words);
-    void scan(const Cursor& cursor, Inside& out);
+    // `Live` tells of a state of the text's product, and the characters up to it, whether the text may go on.
+    template <class Live>
+    void scan(const Cursor& cursor, Live live, Inside& out);
     // Walks the subtree below `root` with the cursor standing at it.
     template <class Found>
     bool walk(const Trie& trie, int root, const Cursor& cursor, Found found);

@@ -65,7 +65,10 @@ TextSpec::TextSpec(Schema& schema, const Plan& plan)
         if (node.what == Assert::Pattern)
             part_.back() = 1 + static_cast<int>(std::lower_bound(patterns.begin(), patterns.end(), node.patterns[0]) - patterns.begin());
         if (node.what == Assert::InTexts) list.texts.insert(list.texts.end(), node.texts.begin(), node.texts.end());
-        if (node.what == Assert::MinLength) counted = std::max(counted, static_cast<int>(node.count));
+        if (node.what == Assert::MinLength) {
+            counted = std::max(counted, static_cast<int>(node.count));
+            min_length = std::max(min_length, static_cast<int>(node.count));
+        }
         if (node.what == Assert::MaxLength) {
             counted = std::max(counted, static_cast<int>(node.count) + 1);
             max_length = std::max(max_length, static_cast<int>(node.count));

@@ -60,6 +60,7 @@ struct TextSpec {
     Product& product;
     TextList list;
     int counted = 0;        // lengths beyond this don't matter
+    int min_length = 0;     // the longest that some atom asks for
     int max_length = -1;    // the longest limit of any atom; -1: none
     int shortest_max = -1;  // the shortest; -1: none
     bool only_list = false; // no text outside of the list can satisfy
