@@ -19,6 +19,7 @@ from sapwood.runtime.options import BackendOptions
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.scheduler import Capacity, Scheduler
 from sapwood.runtime.scheduler.validate import Limits
+from sapwood.runtime.speculative.ngram import NgramDrafter
 from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
 MAX_ROWS = 512
@@ -86,6 +87,7 @@ def assemble(
         Limits(context_length, model.decoder.vocab_size, tokenizer.bos_id),
         Capacity(**{name: value for name, value in given.items() if value is not None}),
         options.policy,
+        drafter=NgramDrafter() if options.speculative == "ngram" else None,
         check=options.check,
     )
     info = ModelInfo(

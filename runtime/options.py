@@ -20,4 +20,5 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     max_running: int | None = None  # requests that share a batch
     max_queue: int | None = None  # requests that may wait
     policy: str = "lpm"
+    speculative: Literal["off", "ngram"] = "off"  # drafts of what may come, verified in the same batch
     check: bool = False  # verify the tree after each step (slow)

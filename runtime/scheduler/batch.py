@@ -158,7 +158,7 @@ class BatchComposer:
         slots = table[missing]
         self._step_of[slots] = self._num_step
         self._row_of[slots] = np.arange(begin, end)
-        self._ids[begin:end] = np.array(request.ids[start:stop], np.int32)[missing - start]
+        self._ids[begin:end] = np.array((request.ids + request.draft)[start:stop], np.int32)[missing - start]
         self._positions[begin:end] = missing
         kept = missing < num_computed
         if kept.any():

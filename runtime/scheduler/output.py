@@ -148,7 +148,7 @@ class OutputProcessor:
         if ready > request.num_sent:
             self._outbox.put(request.client, self._tokens(request, ready))
 
-    def emit_last(self, request: RequestState) -> None:
+    def emit_last(self, request: RequestState, num_drafted: int, num_accepted: int) -> None:
         """Send the end of the text."""
         ending = request.ending
         assert ending is not None
@@ -160,6 +160,8 @@ class OutputProcessor:
             cached_tokens=request.num_cached,
             completion_tokens=request.num_output,
             jumped_tokens=request.num_jumped,
+            drafted_tokens=num_drafted,
+            accepted_tokens=num_accepted,
         )
         self._outbox.put(request.client, last)
 

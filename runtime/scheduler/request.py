@@ -38,7 +38,8 @@ class RequestState:
     prompt_len: int
     max_len: int  # prompt and output together never get longer
     next_logit: int
-    path: Path | None = None  # while running: covers all of `ids`
+    path: Path | None = None  # while running: covers all of `ids`, and `draft`
+    draft: list[int] = field(default_factory=list)  # expected after `ids`; in the path, but not chosen yet
     ending: Ending | None = None  # nothing is chosen any more; logprobs may still be missing
     num_own_rows: int = 0  # prompt positions computed on its behalf
     num_jumped: int = 0
@@ -60,13 +61,15 @@ class RequestState:
     @property
     def end_of_rows(self) -> int:
         """Positions before this one must be computed."""
-        return len(self.ids) if self.ending is None or self.only_reads else len(self.ids) - 1
+        if self.ending is None or self.only_reads:
+            return len(self.ids) + len(self.draft)
+        return len(self.ids) - 1
 
     @property
     def end_of_logits(self) -> int:
         """Positions before this one, from `next_logit` on, have logits that are wanted."""
         if self.ending is None or (self.only_reads and self.message.want_hidden):
-            return len(self.ids)
+            return len(self.ids) + len(self.draft)
         return len(self.ids) - 1
 
     @property

@@ -23,6 +23,7 @@ from sapwood.radix.tree import RadixTree
 from sapwood.runtime.engine.engine import Engine
 from sapwood.runtime.messages import Generate
 from sapwood.runtime.scheduler.batch import BatchComposer, Step, Wanted
+from sapwood.runtime.scheduler.drafts import Drafts, Luck
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.output import Outbox, OutputProcessor, Tokenizer
 from sapwood.runtime.scheduler.policies import make_policy
@@ -30,6 +31,7 @@ from sapwood.runtime.scheduler.queue import WaitingQueue
 from sapwood.runtime.scheduler.request import RequestState
 from sapwood.runtime.scheduler.stats import SchedulerStats
 from sapwood.runtime.scheduler.validate import Limits, check
+from sapwood.runtime.speculative.drafter import Drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Scheduler:
         capacity: Capacity,
         policy: str = "fcfs",
         *,
+        drafter: Drafter | None = None,
         check: bool = False,
     ) -> None:
         self.engine = engine
@@ -64,6 +67,7 @@ class Scheduler:
         self._capacity = capacity
         self._grammars = grammars
         self._output = OutputProcessor(tokenizer, grammars, self.outbox)
+        self._drafts = None if drafter is None else Drafts(drafter, tree)
         self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
         self._max_running = min(capacity.max_running, engine.plan.max_rows)
         self._queue = WaitingQueue(make_policy(policy, self._matched), capacity.max_waiting)
@@ -179,6 +183,7 @@ class Scheduler:
     def _enqueue(self, request: RequestState) -> None:
         """Let a request wait whose grammar, if any, is ready."""
         self._output.begin(request)
+        self.stats.num_output += request.num_output
         self._queue.add(request)
 
     def _start_compiled(self) -> None:
@@ -212,6 +217,8 @@ class Scheduler:
                 continue
             self._queue.admit(request)
             self._reading[request] = None
+            if self._drafts is not None and not request.only_reads:
+                self._drafts.start(request)
             if request.is_complete:
                 self._finish(request)
 
@@ -231,31 +238,36 @@ class Scheduler:
         return True
 
     def _compose(self) -> Step | None:
+        if self._drafts is not None:
+            self._drafts.propose(self._decoding)
         rows = self._capacity.chunk_rows if self._decoding else self._composer.max_rows
         return self._composer.compose(chain(self._decoding, self._reading), rows)
 
     def _run(self, step: Step) -> None:
         """Run a batch and handle what it gives to each request."""
+        began = time.perf_counter()
         output = self.engine.run(step.batch)
+        if self._drafts is not None:
+            self._drafts.observe(len(step.batch.ids), time.perf_counter() - began)
         self.tree.mark_computed(step.stored)
         choosing: list[Wanted] = []
         rows: list[SampleRow] = []
         for wanted in step.wanted:
             request = wanted.request
             self._score(wanted)
-            request.next_logit = wanted.start + len(wanted.outs)
+            end = request.next_logit = wanted.start + len(wanted.outs)
             if output.hidden is not None and request.message.want_hidden:
                 request.hidden = output.hidden[wanted.outs[-1]].tolist()
-            if request.ending is None and request.next_logit == len(request.ids):
+            if request.ending is None and end >= len(request.ids):
                 try:
                     rows.append(self._output.row(request))
                     choosing.append(wanted)
                 except SapwoodError as error:
                     self._fail(request, error)
         if choosing:
-            chosen = self.engine.choose([wanted.outs[-1] for wanted in choosing], rows)
-            for wanted, sampled in zip(choosing, chosen, strict=True):
-                self._accept(wanted.request, sampled)
+            outs = [wanted.outs[len(wanted.request.ids) - 1 - wanted.start] for wanted in choosing]
+            for wanted, sampled in zip(choosing, self.engine.choose(outs, rows), strict=True):
+                self._take(wanted, sampled)
         for request in [w.request for w in step.wanted] + [r for r in self._reading if r.only_reads]:
             if request.is_complete and request.key in self._live:
                 self._finish(request)
@@ -270,22 +282,42 @@ class Scheduler:
             num_top = max(sampling.logprobs or 0, sampling.prompt_logprobs or 0)
             self._output.score(request, position, self.engine.score(wanted.outs[: len(ids)], ids, num_top))
 
-    def _accept(self, request: RequestState, sampled: Sampled) -> None:
-        """A token was chosen for a request: extend its path by it and by what it forces."""
+    def _take(self, wanted: Wanted, sampled: Sampled) -> None:
+        """A token was chosen for a request: extend its path by it, by what it forces, and by drafted ones that come true."""
+        request = wanted.request
         if request in self._reading:
             del self._reading[request]
             self._decoding[request] = None
+        draft, request.draft = request.draft, []
         before = len(request.ids)
         try:
-            self._output.accept(request, sampled)
+            num_true = self._accept(wanted, sampled, draft)
         except (SapwoodError, ValueError) as error:
             self._fail(request, error)
             return
         self.stats.num_output += len(request.ids) - before
+        if self._drafts is not None:
+            self._drafts.accepted(request, request.ids[before:], len(draft), num_true)
+            self._drafts.settle(request, before + num_true)
         if not request.is_complete:
-            self._extend(request, before)
+            self._extend(request, before + num_true)
             if request.message.stream:
                 self._output.emit(request)
+
+    def _accept(self, wanted: Wanted, sampled: Sampled, draft: list[int]) -> int:
+        """Append the chosen token and, as long as they are what was drafted, those after it; returns how many were."""
+        request, num_true = wanted.request, 0
+        logits = iter(wanted.outs[len(request.ids) - wanted.start :])
+        while True:
+            size = request.next_logit = len(request.ids)
+            self._output.accept(request, sampled)
+            if num_true == len(draft) or sampled.id != draft[num_true] or len(request.ids) == size:
+                return num_true
+            num_true += 1
+            following = next(logits, None)
+            if request.ending is not None or len(request.ids) > size + 1 or following is None:
+                return num_true
+            (sampled,) = self.engine.choose([following], [self._output.row(request)])
 
     def _extend(self, request: RequestState, start: int) -> None:
         """Own slots for a request's ids from `start` on; when none are left, others are preempted for it, or it itself."""
@@ -308,12 +340,14 @@ class Scheduler:
         self._reading.pop(request, None)
         request.path.release()
         request.path = None
+        request.draft = []
         self._queue.put_back(request)
         self.stats.num_preempted += 1
 
     def _finish(self, request: RequestState) -> None:
         self.stats.finished(request)
-        self._output.emit_last(request)
+        luck = Luck() if self._drafts is None else self._drafts.luck(request)
+        self._output.emit_last(request, luck.num_drafted, luck.num_accepted)
         self._remove(request)
 
     def _fail(self, request: RequestState, error: Exception) -> None:
@@ -328,6 +362,8 @@ class Scheduler:
         self._reading.pop(request, None)
         self._queue.discard(request)
         self._output.finish(request)
+        if self._drafts is not None:
+            self._drafts.finish(request)
         if request.path is not None:
             request.path.release()
             request.path = None
