@@ -185,7 +185,6 @@ WeightMemory::WeightMemory(size_t bytes) : size_(aligned_bytes(bytes)) {
     madvise(memory, size_, MADV_HUGEPAGE);
 #endif
     base_ = static_cast<uint8_t*>(memory);
-    std::memset(base_, 0, size_);
 }
 
 WeightMemory::~WeightMemory() { ::operator delete(base_, std::align_val_t(kHugePage)); }

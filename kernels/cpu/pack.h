@@ -76,7 +76,8 @@ struct PackedMatrix {
     const uint8_t* block(int64_t index) const { return data + size_t(index) * block_bytes(); }
 };
 
-// Zeroed memory for packed matrices, in huge pages where the system gives them.
+// Memory for packed matrices, in huge pages where the system gives them.
+// Untouched until something is packed into it, so that the threads that pack share the work of the first touch.
 class WeightMemory {
  public:
     explicit WeightMemory(size_t bytes);

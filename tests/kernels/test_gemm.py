@@ -186,3 +186,11 @@ def test_wrong_shapes_are_refused() -> None:
     weights = packed("Q4_0", random_weight("Q4_0", 32, 64), 64)
     with pytest.raises(ValueError, match="range of columns"):
         product(weights, random_rows(1, 64), (8, 32))
+
+
+def test_an_unknown_instruction_set_is_refused_and_changes_nothing() -> None:
+    before = _cpu.current_isa()
+    with pytest.raises(ValueError, match="unknown instruction set 'mmx'"):
+        _cpu.set_isa("mmx")
+    assert _cpu.current_isa() == before
+    assert before in _cpu.available_isas()
