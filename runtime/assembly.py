@@ -19,6 +19,7 @@ from sapwood.runtime.options import BackendOptions
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.scheduler import Capacity, Scheduler
 from sapwood.runtime.scheduler.validate import Limits
+from sapwood.runtime.speculative.drafter import Drafter
 from sapwood.runtime.speculative.ngram import NgramDrafter
 from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -87,7 +88,7 @@ def assemble(
         Limits(context_length, model.decoder.vocab_size, tokenizer.bos_id),
         Capacity(**{name: value for name, value in given.items() if value is not None}),
         options.policy,
-        drafter=NgramDrafter() if options.speculative == "ngram" else None,
+        drafter=make_drafter(options),
         check=options.check,
     )
     info = ModelInfo(
@@ -101,6 +102,12 @@ def assemble(
         num_slots=num_slots,
     )
     return System(info, plan, tree, scheduler, grammars, tokenizer)
+
+
+def make_drafter(options: BackendOptions) -> Drafter | None:
+    """What guesses tokens ahead, if anything does."""
+    wanted = options.speculative == "ngram" or (options.speculative == "auto" and options.backend == "cpu")
+    return NgramDrafter() if wanted else None
 
 
 def default_slots(decoder: Decoder, context_length: int) -> int:

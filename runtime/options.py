@@ -20,5 +20,5 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     max_running: int | None = None  # requests that share a batch
     max_queue: int | None = None  # requests that may wait
     policy: str = "lpm"
-    speculative: Literal["off", "ngram"] = "off"  # drafts of what may come, verified in the same batch
+    speculative: Literal["auto", "off", "ngram"] = "auto"  # auto: n-gram drafts where they can't change a bit (cpu)
     check: bool = False  # verify the tree after each step (slow)

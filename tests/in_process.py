@@ -43,7 +43,9 @@ class Driver:
 
     def __init__(self, **options: Any) -> None:
         self.system: System = assemble(
-            BackendOptions(**{"model": "fake", "check": True, "num_slots": 2048, "threads": 1, **options})
+            BackendOptions(
+                **{"model": "fake", "check": True, "num_slots": 2048, "threads": 1, "speculative": "off", **options}
+            )
         )
         self.scheduler = self.system.scheduler
         self.tree = self.system.tree

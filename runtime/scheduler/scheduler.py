@@ -347,6 +347,8 @@ class Scheduler:
     def _finish(self, request: RequestState) -> None:
         self.stats.finished(request)
         luck = Luck() if self._drafts is None else self._drafts.luck(request)
+        self.stats.num_drafted += luck.num_drafted
+        self.stats.num_accepted += luck.num_accepted
         self._output.emit_last(request, luck.num_drafted, luck.num_accepted)
         self._remove(request)
 

@@ -26,6 +26,8 @@ class SchedulerStats:
     num_cached: int = 0
     num_output: int = 0
     num_jumped: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
     schedule_seconds: float = 0.0  # composing batches and handling tokens
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # (when, output tokens so far)
 
@@ -78,6 +80,8 @@ def describe(
         "num_computed": stats.num_rows,
         "num_output": stats.num_output,
         "num_jumped": stats.num_jumped,
+        "num_drafted": stats.num_drafted,
+        "num_accepted": stats.num_accepted,
         "throughput": stats.throughput,
         "num_slots": tree.num_slots,
         "num_used": used,
