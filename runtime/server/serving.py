@@ -6,6 +6,7 @@ SIGTERM drains: no new requests, running ones get `drain_timeout` seconds. Ctrl-
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import socket
 import sys
@@ -80,6 +81,7 @@ class _Server(uvicorn.Server):
         self._app.state.service.draining = True
         if sig == signal.SIGINT:
             self.force_exit = True
+            logging.getLogger("uvicorn.error").disabled = True  # that requests are cut off is no news
         super().handle_exit(sig, frame)
 
 

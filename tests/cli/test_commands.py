@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -120,33 +122,63 @@ def test_chat_forks_undoes_and_follows_a_schema() -> None:
     assert "Took back: again" in result.stderr and "there is no /nothing" in result.stderr
 
 
-@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
-def test_serve_ends_on_a_signal_and_leaves_no_process(sig: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [*SAPWOOD, "serve", "fake", "--port", "0"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stderr
-    said = next(line for line in process.stderr if "http://" in line)
-    url = said.split("served at ")[1].split()[0]
-    body = {"prompt": "a", "max_tokens": 10**6, "ignore_eos": True, "stream": sig == signal.SIGINT}
-    if sig == signal.SIGINT:
+@contextmanager
+def served(*args: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running `sapwood serve fake`, in a process group of its own, and its URL."""
+    command = [*SAPWOOD, "serve", "fake", "--port", "0", *args]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr
+        try:
+            said = next(line for line in process.stderr if "http://" in line)
+            yield process, said.split("served at ")[1].split()[0]
+            said = process.stderr.read()
+            assert "Traceback" not in said, said
+        finally:
+            process.kill()
+
+
+def backends_of(pid: int) -> list[int]:
+    """The processes that a server started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_ctrl_c_ends_a_server_at_once_whatever_runs_and_leaves_no_process() -> None:
+    body = {"prompt": "a", "max_tokens": 10**6, "ignore_eos": True, "stream": True}
+    with served("--threads", "1") as (process, url):
+        (backend,) = backends_of(process.pid)
         with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
             lines = stream.iter_lines()  # dropping it would end the stream
             next(lines)
             started = time.monotonic()
-            os.killpg(process.pid, sig)
+            os.killpg(process.pid, signal.SIGINT)
             process.wait(10)
-    else:
-        started = time.monotonic()
-        process.send_signal(sig)
-        process.wait(10)
-    assert time.monotonic() - started < 3
-    process.stderr.close()
-    with pytest.raises(ProcessLookupError):  # nobody is left in its group
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.02)
+    assert time.monotonic() - started < 2
+    assert not Path(f"/proc/{backend}").exists()
+
+
+def test_sigterm_lets_running_requests_finish_and_leaves_no_process() -> None:
+    body = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with served("--threads", "1") as (process, url):
+        (backend,) = backends_of(process.pid)
+        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        assert process.wait(10) == 0
+    assert not Path(f"/proc/{backend}").exists()
+
+
+def test_a_server_is_measured_against_itself(tmp_path: Path) -> None:
+    with served() as (process, url):
+        file = tmp_path / "figures.json"
+        result = sapwood("bench", "serve", f"{url}/v1", f"{url}/v1", "--only", "single,json", "--json", str(file))
+        assert result.returncode == 0, result.stderr
+        assert "single" in result.stdout and " x" in result.stdout
+        rows = json.loads(file.read_text())
+        assert [row["workload"] for row in rows] == ["single", "single", "json", "json"]
+        assert all(row["error"] is None and row["completion_tokens"] > 0 for row in rows)
+        process.send_signal(signal.SIGTERM)
 
 
 def test_doctor_looks_around() -> None:
