@@ -1,0 +1,239 @@
+"""Masks, rollback, forced bytes and jumps."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from grammar_texts import allowed
+from hypothesis import given, settings, strategies as st
+
+from sapwood.constrained import Grammar, HuggingFaceVocabulary, Matcher, Vocabulary, compile
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "tags": {
+            "type": "array",
+            "items": {"enum": ["test", "testing", "日本", 'a"b']},
+            "maxItems": 2,
+            "uniqueItems": True,
+        },
+        "test": {"type": "integer", "minimum": 8, "maximum": 120},
+    },
+    "required": ["name", "test"],
+}
+SPECS: list[dict[str, Any]] = [
+    {"json_schema": PERSON},
+    {"json_schema": {**PERSON, "additionalProperties": False}},
+    {"json_schema": {"type": "object", "patternProperties": {"^na": {"type": "string", "pattern": "^[a-c]{2,9}$"}}, "additionalProperties": False}},
+    {"json_schema": {"oneOf": [{"properties": {"name": {"const": "test"}}}, {"properties": {"name": {"const": "yes"}}, "required": ["me"]}], "type": "object"}},
+    {"json_schema": {"type": "array", "uniqueItems": True, "maxItems": 3}},
+    {"json_schema": {"type": "string", "pattern": "te.t", "minLength": 5, "maxLength": 12}},
+    {"regex": r"(test|testing)\d{2,3}(, \w+)*"},
+    {"choices": ["yes", "yes please", "日本", "日"]},
+]  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None)
+@given(spec=st.sampled_from(SPECS), seed=st.integers(0, 1000), compact=st.booleans())
+def test_a_mask_holds_exactly_the_tokens_that_are_taken(
+    spec: dict[str, Any], seed: int, compact: bool, vocabulary: Vocabulary
+) -> None:
+    rng = random.Random(seed)
+    grammar = compile(spec, vocabulary, whitespace="compact" if compact else "flexible", any_order=not compact)
+    matcher = grammar.matcher()
+    for _ in range(rng.randrange(12)):
+        choices = sorted(allowed(matcher.mask()) - {0})
+        if not choices:
+            break
+        matcher.advance(rng.choice(choices))
+    mask = allowed(matcher.mask())
+    assert (0 in mask) == matcher.may_end()
+    for id in range(len(vocabulary.token_bytes) + 5):
+        try:
+            matcher.advance(id)
+        except ValueError:
+            assert id not in mask
+        else:
+            assert id in mask
+            matcher.rollback(1)
+    assert allowed(matcher.mask()) == mask
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: json.dumps(spec)[:50])
+def test_rollback_restores_masks_also_beyond_the_end(spec: dict[str, Any], vocabulary: Vocabulary) -> None:
+    grammar = compile(spec, vocabulary)
+    ids = [*vocabulary.encode(grammar.sample(random.Random(4))), 0]
+    matcher, masks = grammar.matcher(), []
+    for id in ids:
+        masks.append(allowed(matcher.mask()))
+        matcher.advance(id)
+    assert matcher.is_done()
+    for back in (1, 3, len(ids)):
+        back = min(back, len(ids))
+        matcher.rollback(back)
+        assert allowed(matcher.mask()) == masks[len(ids) - back]
+        for id in ids[len(ids) - back :]:
+            matcher.advance(id)
+    with pytest.raises(ValueError, match="rolled back"):
+        matcher.rollback(len(ids) + 1)
+
+
+def test_the_compact_layout_forces_what_the_schema_fixes(vocabulary: Vocabulary) -> None:
+    closed = {**PERSON, "additionalProperties": False, "required": ["name", "tags", "test"]}
+    matcher = compile({"json_schema": closed}, vocabulary, whitespace="compact", any_order=False).matcher()
+    assert matcher.forced() == b'{"name":"'
+    for id in vocabulary.encode('{"name":"x",'):
+        matcher.advance(id)
+    assert matcher.forced() == b'"tags":['
+    for id in vocabulary.encode('"tags":["日本",'):
+        matcher.advance(id)
+    assert matcher.forced() == b'"'
+    for id in vocabulary.encode('"test"'):
+        matcher.advance(id)
+    assert matcher.forced() == b'],"test":'
+    for id in vocabulary.encode('],"test":9}'):
+        matcher.advance(id)
+    assert matcher.is_done()
+
+
+def test_keys_come_in_the_schema_s_order_or_in_any(vocabulary: Vocabulary) -> None:
+    text = '{"test": 10, "name": "x"}'
+    assert compile({"json_schema": PERSON}, vocabulary).accepts(text)
+    fixed = compile({"json_schema": PERSON}, vocabulary, any_order=False)
+    assert not fixed.accepts(text)
+    assert fixed.accepts('{"name": "x", "test": 10}')
+    assert not fixed.accepts('{"name": "x", "other": 1, "test": 10}')
+    assert fixed.accepts('{"name": "x", "test": 10, "other": 1}')
+    assert not fixed.accepts('{"name": "x", "test": 10, "name": "x"}')
+
+
+def write(matcher: Matcher, ids: list[int], vocabulary: Vocabulary, jump: bool) -> tuple[list[int], int]:
+    """Write a text token by token, jumping where possible; what is out is canonical after every jump."""
+    out: list[int] = []
+    jumped = 0
+    while len(out) < len(ids):
+        tokens = matcher.jump() if jump else []
+        for id in tokens or [ids[len(out)]]:
+            matcher.advance(id)
+            out.append(id)
+        jumped += len(tokens)
+        if tokens:
+            text = b"".join(vocabulary.token_bytes[id] for id in out).decode(errors="replace")
+            if not text.endswith("\ufffd"):
+                assert vocabulary.encode(text) == out, text
+    return out, jumped
+
+
+def random_schema(rng: random.Random) -> dict[str, Any]:
+    words = [
+        "name",
+        "product name",
+        "日本語",
+        "it's",
+        'a"b',
+        "price (€)",
+        "x1",
+        "12",
+        " lead",
+        "naïve",
+        "emoji 😀",
+        "the test",
+    ]
+
+    def value(depth: int) -> dict[str, Any]:
+        kind = rng.randrange(7 if depth < 2 else 5)
+        if kind == 0:
+            return {"enum": rng.sample(words, 3)}
+        if kind == 1:
+            return {"const": rng.choice(words)}
+        if kind == 2:
+            return {"type": "integer", "minimum": rng.randrange(100), "maximum": 100 + rng.randrange(100)}
+        if kind == 3:
+            return {
+                "type": "string",
+                "pattern": rng.choice(["^SKU-[0-9]{4}$", "^[a-c]+ and [d-f]+$", "^(yes|yes please)$"]),
+            }
+        if kind == 4:
+            return {"type": "boolean"}
+        if kind == 5:
+            return {"type": "array", "items": value(depth + 1), "minItems": 1, "maxItems": 3}
+        keys = rng.sample(words, rng.randrange(1, 5))
+        properties = {key: value(depth + 1) for key in keys}
+        return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
+
+    return {
+        "type": "object",
+        "properties": {"root": value(0), "end": value(1)},
+        "required": ["root", "end"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.fixture(scope="module")
+def subwords() -> Vocabulary:
+    """A byte-level BPE with real merges, trained on the spot."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    rng = random.Random(0)
+    corpus = [json.dumps(random_schema(rng), ensure_ascii=rng.random() < 0.2) for _ in range(300)]
+    corpus += [text.replace(": ", ":").replace(", ", ",") for text in corpus]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    return HuggingFaceVocabulary(tokenizer, [tokenizer.token_to_id("<end>")])
+
+
+def test_jumps_keep_two_hundred_schemas_canonical_and_change_no_token(subwords: Vocabulary) -> None:
+    rng = random.Random(1)
+    jumped = total = 0
+    for _ in range(200):
+        grammar = compile({"json_schema": random_schema(rng)}, subwords, whitespace="compact", any_order=False)
+        text = grammar.sample(rng, length=200)
+        ids = subwords.encode(text)
+        with_jumps, count = write(grammar.matcher(), ids, subwords, jump=True)
+        without, _ = write(grammar.matcher(), ids, subwords, jump=False)
+        assert with_jumps == without == ids
+        jumped, total = jumped + count, total + len(ids)
+    assert jumped > total / 3
+
+
+def test_nothing_is_jumped_that_a_longer_token_could_still_swallow(vocabulary: Vocabulary) -> None:
+    matcher = compile({"regex": "testing?|tests"}, vocabulary).matcher()
+    assert matcher.forced() == b"test"
+    assert matcher.jump() == []  # `testing` is a token
+    assert compile({"regex": "test[sx]"}, vocabulary).matcher().jump() == vocabulary.encode("test")
+
+
+def test_a_jump_never_ends_inside_a_character(vocabulary: Vocabulary) -> None:
+    matcher = compile({"choices": ["é1", "è1"]}, vocabulary).matcher()
+    assert matcher.forced() == b"\xc3"
+    assert matcher.jump() == []
+
+
+def test_the_end_is_allowed_only_where_the_text_is_complete(vocabulary: Vocabulary) -> None:
+    matcher = compile({"regex": "ab?"}, vocabulary).matcher()
+    with pytest.raises(ValueError, match="not allowed"):
+        matcher.advance(0)
+    matcher.advance(vocabulary.encode("a")[0])
+    matcher.advance(0)
+    assert matcher.is_done() and allowed(matcher.mask()) == {0} and matcher.jump() == [] and matcher.forced() == b""
+
+
+def grammar_size(grammar: Grammar) -> int:
+    return sum(1 for _ in allowed(grammar.matcher().mask()))
+
+
+def test_a_token_beyond_the_vocabulary_is_never_allowed(vocabulary: Vocabulary) -> None:
+    mask = compile({"json_schema": True}, vocabulary).matcher().mask()
+    assert len(mask) == (vocabulary.vocab_size + 31) // 32
+    assert max(allowed(mask)) < len(vocabulary.token_bytes)
