@@ -9,6 +9,7 @@ gone and the backend ends at once. With nothing to do it sleeps in poll.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -205,6 +206,7 @@ def run(options: BackendOptions, address: str, report: Callable[..., None]) -> N
     router = bind(context, address)
     backend = Backend(router)
     system = assemble(options, progress=lambda text: report(progress=text), wake=backend.wake)
+    gc.freeze()  # what is loaded stays: don't look at it in every collection
     report(ready=router.getsockopt_string(zmq.LAST_ENDPOINT))  # with the port, where any was fine
     backend.serve(system)
 

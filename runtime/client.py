@@ -98,7 +98,8 @@ class Client:
             if self._tokenizer is None:
                 from sapwood.runtime.assembly import open_tokenizer
 
-                self._tokenizer = open_tokenizer(self.info.path)
+                path = self.info.path  # on another machine the backend's path may not exist
+                self._tokenizer = open_tokenizer(path if Path(path).exists() else self.info.name)
             return self._tokenizer
 
     def submit(self, request: Generate | Ask, on_reply: OnReply) -> Call:

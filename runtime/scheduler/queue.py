@@ -1,4 +1,4 @@
-"""Requests that wait to be admitted: bounded, ranked by a policy, with aging so that nobody starves.
+"""Requests that wait to be admitted: ranked by a policy, with aging so that nobody starves.
 
 Every AGING-th admission goes to whoever has waited longest, whatever the policy says. So a request that finds q others waiting
 is admitted after at most AGING * (q + 1) admissions, however many newcomers the policy prefers. Preempted requests come
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from sapwood.errors import Overloaded
 from sapwood.runtime.scheduler.policies import Policy
 from sapwood.runtime.scheduler.request import RequestState
 
@@ -18,11 +17,10 @@ AGING = 8
 
 
 class WaitingQueue:
-    """At most `limit` requests; `add` raises Overloaded beyond that."""
+    """Who waits, and who is next."""
 
-    def __init__(self, policy: Policy, limit: int) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._limit = limit
         self._by_age: dict[int, RequestState] = {}  # without the preempted; in order of arrival
         self._preempted: deque[RequestState] = deque()
         self._num_admitted = 0
@@ -36,8 +34,6 @@ class WaitingQueue:
 
     def add(self, request: RequestState) -> None:
         """A new request comes to wait."""
-        if len(self) >= self._limit:
-            raise Overloaded(f"{self._limit} requests are waiting already; try again later")
         self._by_age[request.order] = request
         self._policy.add(request)
 

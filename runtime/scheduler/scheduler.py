@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 from itertools import chain
 
-from sapwood.errors import Cancelled, DeadlineExceeded, InvalidRequest, OutOfSlots, SapwoodError
+from sapwood.errors import Cancelled, DeadlineExceeded, InvalidRequest, OutOfSlots, Overloaded, SapwoodError
 from sapwood.kernels.sampling import Sampled, SampleRow
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.engine.engine import Engine
@@ -70,7 +70,7 @@ class Scheduler:
         self._drafts = None if drafter is None else Drafts(drafter, tree)
         self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
         self._max_running = min(capacity.max_running, engine.plan.max_rows)
-        self._queue = WaitingQueue(make_policy(policy, self._matched), capacity.max_waiting)
+        self._queue = WaitingQueue(make_policy(policy, self._matched))
         self._live: dict[tuple[bytes, str], RequestState] = {}
         self._reading: dict[RequestState, None] = {}  # in order of admission
         self._decoding: dict[RequestState, None] = {}
@@ -162,6 +162,8 @@ class Scheduler:
         check(message, self._limits)
         if (client, message.rid) in self._live:
             raise InvalidRequest(f"a request with the id '{message.rid}' is running; choose another id")
+        if len(self._queue) + len(self._grammars) >= self._capacity.max_waiting:
+            raise Overloaded(f"{self._capacity.max_waiting} requests are waiting already; try again later")
         sampling, prompt_len = message.sampling, len(message.ids)
         self._num_arrived += 1
         request = RequestState(

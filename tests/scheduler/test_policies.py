@@ -61,7 +61,7 @@ def test_the_highest_priority_goes_first() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_endless_stream_of_favourites_delays_nobody_beyond_the_bound(policy: str) -> None:
-    queue = WaitingQueue(make_policy(policy, lambda request: len(request.ids)), limit=1000)
+    queue = WaitingQueue(make_policy(policy, lambda request: len(request.ids)))
     before = 5  # wait already when the cold one comes
     for order in range(before):
         queue.add(waiting(order, [1] * 100, priority=9))
@@ -99,7 +99,7 @@ def test_longest_prefix_looks_at_few_however_many_wait() -> None:
         return request.ids[0]
 
     policy = LongestPrefix(matched)
-    queue = WaitingQueue(policy, limit=20_000)
+    queue = WaitingQueue(policy)
     for order in range(10_000):
         queue.add(waiting(order, [order % 97, order % 89, order]))
     most = 0
@@ -113,7 +113,7 @@ def test_longest_prefix_looks_at_few_however_many_wait() -> None:
 
 
 def test_preempted_requests_come_before_all_others() -> None:
-    queue = WaitingQueue(make_policy("priority", lambda request: 0), limit=10)
+    queue = WaitingQueue(make_policy("priority", lambda request: 0))
     queue.add(waiting(1, [1], priority=100))
     preempted = waiting(0, [1])
     queue.put_back(preempted)
