@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from sapwood.runtime.messages import GrammarKind, GrammarSpec, Sampling
 from sapwood.runtime.server.errors import invalid, of_validation
+from sapwood.runtime.server.schemas import closed
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ def response_format(value: dict[str, Any]) -> GrammarSpec | None:
         if not isinstance(schema, (dict, bool)):
             where = "response_format.json_schema.schema"
             raise invalid(f"{where} is missing; put the JSON Schema there as an object", where)
-        return GrammarSpec("json_schema", _json(schema))
+        return GrammarSpec("json_schema", _json(closed(schema)))
     if kind == "structural_tag":
         return GrammarSpec("structural_tag", _json({k: v for k, v in value.items() if k != "type"}))
     known = "text, json_object, json_schema or structural_tag"

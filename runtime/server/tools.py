@@ -15,6 +15,7 @@ import msgspec
 
 from sapwood.runtime.messages import GrammarSpec
 from sapwood.runtime.server.errors import invalid
+from sapwood.runtime.server.schemas import closed
 
 Mode = Literal["none", "auto", "required", "named"]
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -70,7 +71,7 @@ class Function(msgspec.Struct):
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments."""
-        return self.parameters or NO_ARGUMENTS
+        return closed(self.parameters) if self.parameters else NO_ARGUMENTS
 
 
 class Tool(msgspec.Struct):
@@ -84,7 +85,7 @@ class Tool(msgspec.Struct):
         function = {
             "name": self.function.name,
             "description": self.function.description or "",
-            "parameters": self.function.schema(),
+            "parameters": self.function.parameters or NO_ARGUMENTS,
         }
         return {"type": "function", "function": function}
 
@@ -105,6 +106,7 @@ class ToolPlan:
             return GrammarSpec("json_schema", json.dumps(self.tool.function.schema()))
         if self.mode == "required":
             calls: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": [_call(t) for t in self.tools]}}
+            calls["$defs"] = {t.function.name: _moved(t.function.schema(), t.function.name) for t in self.tools}
             if not self.parallel:
                 calls["maxItems"] = 1
             return GrammarSpec("json_schema", json.dumps(calls))
@@ -166,9 +168,23 @@ def plan_tools(
 def _call(tool: Tool) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {"name": {"const": tool.function.name}, "arguments": tool.function.schema()},
+        "properties": {"name": {"const": tool.function.name}, "arguments": {"$ref": f"#/$defs/{tool.function.name}"}},
         "required": ["name", "arguments"],
         "additionalProperties": False,
+    }
+
+
+def _moved(schema: Any, name: str) -> Any:
+    """A schema whose own references still hold when it stands under `$defs/name` of another."""
+    if isinstance(schema, list):
+        return [_moved(part, name) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: f"#/$defs/{name}{value[1:]}"
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else _moved(value, name)
+        for key, value in schema.items()
     }
 
 

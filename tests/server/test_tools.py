@@ -7,8 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sapwood.runtime.server.reader import Calls, Part, Pythonic, Reader, Reasoning
 from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, Function, Tool, ToolFormat, format_of
@@ -104,6 +103,22 @@ def test_a_named_tool_is_called(ai: openai.OpenAI, stream: bool) -> None:
 def test_a_required_call_is_one_of_the_tools(ai: openai.OpenAI, stream: bool) -> None:
     ((name, arguments),) = call(ai, stream, tool_choice="required", parallel_tool_calls=False)
     assert name in ("get_weather", "get_time") and json.loads(arguments)["city"] in ("Oslo", "Rome")
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "visit"}}])
+def test_references_within_a_tools_schema_hold(ai: openai.OpenAI, choice: Any) -> None:
+    place = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"]}
+    schema = {
+        "type": "object",
+        "properties": {"place": {"$ref": "#/$defs/place"}},
+        "required": ["place"],
+        "$defs": {"place": place},
+    }
+    tools: Any = [{"type": "function", "function": {"name": "visit", "parameters": schema}}]
+    fields: Any = {"tool_choice": choice, "parallel_tool_calls": False}
+    answer = ai.chat.completions.create(model="m", messages=HELLO, tools=tools, **fields)
+    calls: Any = answer.choices[0].message.tool_calls
+    assert json.loads(calls[0].function.arguments) == {"place": {"city": "Oslo"}}
 
 
 def call(ai: openai.OpenAI, stream: bool, **fields: Any) -> list[tuple[str, str]]:
