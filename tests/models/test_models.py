@@ -123,10 +123,12 @@ def _gemma(file: GgufFile) -> Any:
 
 
 def loss(logits: np.ndarray, ids: list[int]) -> float:
-    values = logits[:-1].astype(np.float64)
-    top = values.max(1)
-    total = np.log(np.exp(values - top[:, None]).sum(1)) + top
-    return float((total - values[np.arange(len(values)), ids[1:]]).mean())
+    """Mean negative log likelihood; a row at a time, since vocabularies are large."""
+    losses = []
+    for row, token in zip(logits[:-1], ids[1:], strict=True):
+        top = float(row.max())
+        losses.append(np.log(np.exp(row - top).sum(dtype=np.float64)) + top - float(row[token]))
+    return float(np.mean(losses))
 
 
 def compare(path: Path, count: int) -> None:
@@ -138,7 +140,7 @@ def compare(path: Path, count: int) -> None:
 
 @pytest.mark.parametrize("which", ["smollm2_path", "gemma3_path"])
 def test_logits_are_those_of_an_independent_implementation(which: str, request: pytest.FixtureRequest) -> None:
-    compare(request.getfixturevalue(which), 256 if which == "smollm2_path" else 640)
+    compare(request.getfixturevalue(which), 200)
 
 
 @pytest.mark.slow
