@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sapwood.radix.tree import RadixTree
+from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.request import RequestState
 from sapwood.runtime.speculative.drafter import Drafter
 
@@ -35,9 +36,10 @@ class Luck:
 class Drafts:
     """Decides who gets a draft, and how long a one."""
 
-    def __init__(self, drafter: Drafter, tree: RadixTree) -> None:
+    def __init__(self, drafter: Drafter, tree: RadixTree, grammars: GrammarJobs) -> None:
         self._drafter = drafter
         self._tree = tree
+        self._grammars = grammars
         self._luck: dict[RequestState, Luck] = {}
         self._plain: dict[int, float] = {}  # seconds of a step by its number of rows, without drafts
         self._row_seconds: float | None = None  # of one more row
@@ -68,7 +70,7 @@ class Drafts:
             depth = self._depth(request)
             if depth and request.path is not None and self._tree.num_free > depth:
                 self._follow(request)
-                draft = self._drafter.propose(str(request.order), depth)[:depth]
+                draft = self._grammars.allowed(request, self._drafter.propose(str(request.order), depth)[:depth])
                 free = self._tree.num_free
                 request.path.extend(draft)
                 request.draft = draft

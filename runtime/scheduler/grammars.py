@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sapwood.errors import GrammarError, SapwoodError
@@ -64,6 +65,19 @@ class GrammarJobs:
     def matcher(self, request: RequestState) -> Matcher | None:
         """The request's matcher, if it has a grammar."""
         return self._matchers.get(request)
+
+    def allowed(self, request: RequestState, ids: list[int]) -> list[int]:
+        """The first of `ids`, as far as the request's grammar allows them."""
+        matcher = self._matchers.get(request)
+        if matcher is None:
+            return ids
+        count = 0
+        with suppress(ValueError):  # the first that is not allowed
+            for token in ids:
+                matcher.advance(token)
+                count += 1
+        matcher.rollback(count)
+        return ids[:count]
 
     def finish(self, request: RequestState) -> None:
         """Forget a request. Its grammar stays cached."""

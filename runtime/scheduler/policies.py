@@ -1,9 +1,9 @@
-"""In which order waiting requests are admitted. A policy ranks; the queue (`queue.py`) keeps the requests and sees to aging.
+"""In which order waiting requests of one priority are admitted. The queue (`queue.py`) sees to priorities and aging.
 
-    fcfs      first come, first served
-    lpm       longest prefix match: those whose prompt is already in the tree, to the longest, first
-    dfs       depth first: those that go on where the last admitted one went, then the largest group with a common beginning
-    priority  the highest `priority`, then first come
+    fcfs        first come, first served; `priority` is another name for it, since priorities always count
+    lpm         longest prefix match: those whose prompt is already in the tree, to the longest, first
+    dfs-weight  depth first: those that go on where the last admitted one went, then the largest group of those with a
+                common beginning
 
 Each choice costs at most a few matches against the tree, however many wait.
 """
@@ -57,29 +57,6 @@ class FirstCome:
 
     def choose(self) -> RequestState:
         return next(iter(self._waiting.values()))
-
-    def admitted(self, request: RequestState) -> None:
-        """The order doesn't depend on it."""
-
-
-class HighestPriority:
-    """priority."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, RequestState] = {}
-        self._heap: list[tuple[int, int]] = []
-
-    def add(self, request: RequestState) -> None:
-        self._waiting[request.order] = request
-        heapq.heappush(self._heap, (-request.message.priority, request.order))
-
-    def discard(self, request: RequestState) -> None:
-        self._waiting.pop(request.order, None)
-
-    def choose(self) -> RequestState:
-        while self._heap[0][1] not in self._waiting:
-            heapq.heappop(self._heap)
-        return self._waiting[self._heap[0][1]]
 
     def admitted(self, request: RequestState) -> None:
         """The order doesn't depend on it."""
@@ -163,7 +140,7 @@ class LongestPrefix:
 
 
 class DepthFirst:
-    """dfs. The weight of a beginning is the number of waiting requests that have it."""
+    """dfs-weight. The weight of a beginning is the number of waiting requests that have it."""
 
     BEGINNING = 16  # ids that make a beginning
 
@@ -207,11 +184,14 @@ class DepthFirst:
         return int(differ[0]) if len(differ) else size
 
 
-def make_policy(name: str, matched: Matched) -> Policy:
-    """A policy by name, with nobody in it. Raises InvalidRequest."""
-    if name == "lpm":
-        return LongestPrefix(matched)
-    makers: dict[str, Callable[[], Policy]] = {"fcfs": FirstCome, "dfs": DepthFirst, "priority": HighestPriority}
+def policy_maker(name: str, matched: Matched) -> Callable[[], Policy]:
+    """What makes policies of that name, with nobody in them. Raises InvalidRequest."""
+    makers: dict[str, Callable[[], Policy]] = {
+        "fcfs": FirstCome,
+        "lpm": lambda: LongestPrefix(matched),
+        "dfs-weight": DepthFirst,
+        "priority": FirstCome,
+    }
     if name not in makers:
-        raise InvalidRequest(f"there is no policy '{name}'; choose fcfs, lpm, dfs or priority")
-    return makers[name]()
+        raise InvalidRequest(f"there is no policy '{name}'; choose fcfs, lpm, dfs-weight or priority")
+    return makers[name]

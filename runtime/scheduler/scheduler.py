@@ -26,7 +26,7 @@ from sapwood.runtime.scheduler.batch import BatchComposer, Step, Wanted
 from sapwood.runtime.scheduler.drafts import Drafts, Luck
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.output import Outbox, OutputProcessor, Tokenizer
-from sapwood.runtime.scheduler.policies import make_policy
+from sapwood.runtime.scheduler.policies import policy_maker
 from sapwood.runtime.scheduler.queue import WaitingQueue
 from sapwood.runtime.scheduler.request import RequestState
 from sapwood.runtime.scheduler.stats import SchedulerStats
@@ -67,10 +67,10 @@ class Scheduler:
         self._capacity = capacity
         self._grammars = grammars
         self._output = OutputProcessor(tokenizer, grammars, self.outbox)
-        self._drafts = None if drafter is None else Drafts(drafter, tree)
+        self._drafts = None if drafter is None else Drafts(drafter, tree, grammars)
         self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
         self._max_running = min(capacity.max_running, engine.plan.max_rows)
-        self._queue = WaitingQueue(make_policy(policy, self._matched))
+        self._queue = WaitingQueue(policy_maker(policy, self._matched))
         self._live: dict[tuple[bytes, str], RequestState] = {}
         self._reading: dict[RequestState, None] = {}  # in order of admission
         self._decoding: dict[RequestState, None] = {}
@@ -134,7 +134,7 @@ class Scheduler:
 
     def set_policy(self, name: str) -> None:
         """Rank waiting requests by another policy from now on."""
-        self._queue.change_policy(make_policy(name, self._matched))
+        self._queue.change_policy(policy_maker(name, self._matched))
 
     def step(self) -> None:
         """Do what is due: expire, admit, run one batch, handle its tokens. Errors end the requests concerned, never the loop."""
@@ -212,10 +212,14 @@ class Scheduler:
             if request is None:
                 return
             if not self._lock_path(request):
-                if self._decoding or self._reading:
+                victim = min(chain(self._decoding, self._reading), key=_expendable, default=None)
+                if victim is None:
+                    self._fail(request, InvalidRequest(self._too_large(request)))
+                elif victim.message.priority < request.message.priority:
+                    self._preempt(victim)
+                else:
                     self._blocked = True
                     return
-                self._fail(request, InvalidRequest(self._too_large(request)))
                 continue
             self._queue.admit(request)
             self._reading[request] = None
@@ -328,8 +332,7 @@ class Scheduler:
                 request.path.extend(request.ids[start:])
                 return
             except OutOfSlots:
-                # The lowest priority first, then the newest.
-                victim = min(chain(self._decoding, self._reading), key=lambda r: (r.message.priority, -r.order))
+                victim = min(chain(self._decoding, self._reading), key=_expendable)
                 if victim is request and len(self._decoding) + len(self._reading) == 1:
                     self._fail(request, InvalidRequest(self._too_large(request)))
                     return
@@ -386,3 +389,8 @@ class Scheduler:
             f"the request needs {len(request.ids)} KV slots but only {tree.num_free + tree.num_evictable} of "
             f"{tree.num_slots} can be freed; shorten it, unpin prefixes or start the backend with more slots"
         )
+
+
+def _expendable(request: RequestState) -> tuple[int, int]:
+    """Who is preempted first has the least: the lowest priority, then the newest."""
+    return request.message.priority, -request.order

@@ -149,7 +149,7 @@ def test_asking_works_while_requests_run(client: Client) -> None:
     client.ask("unpin", ids=ids)
     with pytest.raises(InvalidRequest, match="not pinned"):
         client.ask("unpin", ids=ids)
-    for policy in ("fcfs", "lpm", "dfs", "priority"):
+    for policy in ("fcfs", "lpm", "dfs-weight"):
         assert client.ask("policy", policy=policy) == policy
         assert len(client.generate("x", GREEDY).ids) == 24
     assert client.ask("stats")["hit_rate"] > 0

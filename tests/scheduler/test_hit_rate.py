@@ -69,7 +69,7 @@ class BestPossible:
 
 
 @pytest.mark.parametrize("workload", [multi_turn, few_shot, tree_of_thought, agents], ids=lambda w: str(w.__name__))
-@pytest.mark.parametrize("policy", ["fcfs", "lpm", "dfs"])
+@pytest.mark.parametrize("policy", ["fcfs", "lpm", "dfs-weight"])
 def test_at_least_99_percent_of_what_could_be_reused_is(
     workload: Callable[[dict[str, list[int]], random.Random], Iterator[Round]], policy: str
 ) -> None:

@@ -8,11 +8,11 @@ import pytest
 from in_process import Driver, alone
 
 from sapwood.runtime.messages import Generate, Sampling
-from sapwood.runtime.scheduler.policies import LongestPrefix, make_policy
+from sapwood.runtime.scheduler.policies import FirstCome, LongestPrefix, policy_maker
 from sapwood.runtime.scheduler.queue import AGING, WaitingQueue
 from sapwood.runtime.scheduler.request import RequestState
 
-POLICIES = ["fcfs", "lpm", "dfs", "priority"]
+POLICIES = ["fcfs", "lpm", "dfs-weight"]
 
 
 def waiting(order: int, ids: list[int], priority: int = 0) -> RequestState:
@@ -51,17 +51,29 @@ def test_what_an_admitted_request_brings_into_the_tree_counts_at_once() -> None:
 def test_depth_first_goes_on_where_it_is_then_takes_the_heaviest_branch() -> None:
     long = "a beginning of sixteen, "
     prompts = {"x": "something else", "a": long + "1", "y": "nothing", "b": long + "2", "c": long + "2 and"}
-    assert order_of_admission("dfs", prompts) == ["a", "b", "c", "x", "y"]
+    assert order_of_admission("dfs-weight", prompts) == ["a", "b", "c", "x", "y"]
 
 
-def test_the_highest_priority_goes_first() -> None:
-    prompts = dict.fromkeys("abc", "the same")
-    assert order_of_admission("priority", prompts, {"b": 2, "c": 1}) == ["b", "c", "a"]
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_highest_priority_goes_first(policy: str) -> None:
+    prompts = {"a": "hot hot hot!", "b": "cold", "c": "hot"}
+    assert order_of_admission(policy, prompts, {"b": 2, "c": 1}) == ["b", "c", "a"]
+
+
+def test_a_higher_priority_takes_the_room_of_a_lower_one() -> None:
+    driver = Driver(num_slots=64)
+    driver.submit("low", "a low one", max_tokens=50)
+    driver.step(20)
+    driver.submit("high", "a high one " * 3, max_tokens=10, priority=1)
+    while driver.outcomes["high"].last is None:
+        assert driver.outcomes["low"].last is None
+        driver.step()
+    assert driver.finish()["low"].ids == alone("a low one", max_tokens=50).ids
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_endless_stream_of_favourites_delays_nobody_beyond_the_bound(policy: str) -> None:
-    queue = WaitingQueue(make_policy(policy, lambda request: len(request.ids)))
+    queue = WaitingQueue(policy_maker(policy, lambda request: len(request.ids)))
     before = 5  # wait already when the cold one comes
     for order in range(before):
         queue.add(waiting(order, [1] * 100, priority=9))
@@ -98,8 +110,7 @@ def test_longest_prefix_looks_at_few_however_many_wait() -> None:
         looks += 1
         return request.ids[0]
 
-    policy = LongestPrefix(matched)
-    queue = WaitingQueue(policy)
+    queue = WaitingQueue(lambda: LongestPrefix(matched))
     for order in range(10_000):
         queue.add(waiting(order, [order % 97, order % 89, order]))
     most = 0
@@ -109,18 +120,20 @@ def test_longest_prefix_looks_at_few_however_many_wait() -> None:
         assert chosen is not None
         queue.admit(chosen)
         most = max(most, looks)
-    assert most <= policy.ARRIVALS + policy.TRIES + 2 * policy.NEIGHBOURS
+    assert most <= LongestPrefix.ARRIVALS + LongestPrefix.TRIES + 2 * LongestPrefix.NEIGHBOURS
 
 
-def test_preempted_requests_come_before_all_others() -> None:
-    queue = WaitingQueue(make_policy("priority", lambda request: 0))
-    queue.add(waiting(1, [1], priority=100))
-    preempted = waiting(0, [1])
-    queue.put_back(preempted)
-    assert queue.choose() is preempted
-    queue.admit(preempted)
-    chosen = queue.choose()
-    assert chosen is not None and chosen.order == 1
+def test_preempted_requests_come_before_others_of_their_priority() -> None:
+    queue = WaitingQueue(FirstCome)
+    for request in [waiting(1, [1]), waiting(2, [1], priority=1)]:
+        queue.add(request)
+    for request in [waiting(4, [1]), waiting(3, [1])]:
+        queue.put_back(request)
+    orders = []
+    while (chosen := queue.choose()) is not None:
+        orders.append(chosen.order)
+        queue.admit(chosen)
+    assert orders == [2, 3, 4, 1]
 
 
 def test_ten_thousand_can_wait() -> None:
