@@ -15,7 +15,7 @@ from typing import Literal
 import typer
 
 from sapwood.runtime.cli.options import DEFAULT_MODEL
-from sapwood.runtime.cli.terminal import console
+from sapwood.runtime.cli.terminal import console, escaped
 
 State = Literal["ok", "note", "missing"]
 SIGNS: dict[State, str] = {"ok": "[green]ok[/]", "note": "[yellow]--[/]", "missing": "[red]no[/]"}
@@ -36,7 +36,7 @@ def doctor() -> None:
     """Look at this machine: what is there, what is missing, what to do."""
     findings = list(examine())
     for finding in findings:
-        console().print(f"{SIGNS[finding.state]}  {finding.name:<12} {finding.text}")
+        console().print(f"{SIGNS[finding.state]}  {finding.name:<12} {escaped(finding.text)}", soft_wrap=True)
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
 
@@ -45,7 +45,7 @@ def examine() -> Iterator[Finding]:
     """All findings, cheap ones first."""
     yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
     yield from _machine()
-    for module in ("_cpu", "_radix", "_grammar"):
+    for module in ("_cpu", "_grammar"):
         yield _native(module)
     yield from _optional()
     yield from _models()

@@ -46,7 +46,7 @@ def list_models() -> None:
     table = Table("name", "size", "path", box=None, pad_edge=False)
     for model in found:
         table.add_row(model.name, f"{model.size / 1e6:,.0f} MB", str(model.path))
-    console().print(table)
+    console().print(table, soft_wrap=True)
 
 
 def remove(name: Annotated[str, typer.Argument(help="A name from `sapwood list`.")]) -> None:

@@ -16,27 +16,28 @@ def console(stderr: bool = False) -> Console:
     """The terminal, or what stands in for it in a pipe."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, highlight=False)
 
 
 def say_error(message: str) -> None:
     """One sentence on stderr."""
-    console(stderr=True).print(f"[bold red]sapwood:[/] {_escaped(message)}")
+    console(stderr=True).print(f"[bold red]sapwood:[/] {escaped(message)}", soft_wrap=True)
 
 
 def note(message: str) -> None:
     """Something worth knowing that is not the result."""
-    console(stderr=True).print(_escaped(message), style="dim")
+    console(stderr=True).print(escaped(message), style="dim", soft_wrap=True)
 
 
 @contextmanager
 def waiting(message: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr while something takes time; call what it yields with what is being done. Silent in a pipe."""
-    with console(stderr=True).status(_escaped(message)) as status:
-        yield lambda text: status.update(_escaped(f"{message}: {text}"))
+    with console(stderr=True).status(escaped(message)) as status:
+        yield lambda text: status.update(escaped(f"{message}: {text}"))
 
 
-def _escaped(message: str) -> str:
+def escaped(message: str) -> str:
+    """Text that rich prints as it is."""
     from rich.markup import escape
 
     return escape(message)

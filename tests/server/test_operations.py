@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -69,6 +70,16 @@ def test_more_requests_than_allowed_are_told_to_come_back(serve: Serve) -> None:
             refused = http.post("/v1/completions", json={"prompt": "a"})
         assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
         wait_until(lambda: http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200)
+
+
+def test_a_full_queue_is_a_429_and_costs_the_others_nothing(serve: Serve) -> None:
+    with Client.launch("fake", max_queue=1, max_running=1, threads=1) as narrow, ThreadPoolExecutor(12) as pool:
+        url = serve(narrow)
+        body = {"prompt": "a", "max_tokens": 300, "ignore_eos": True}
+        statuses = list(
+            pool.map(lambda _: httpx.post(f"{url}/v1/completions", json=body, timeout=30).status_code, range(12))
+        )
+    assert set(statuses) == {200, 429}
 
 
 def test_cors_is_off_unless_asked_for(serve: Serve) -> None:
