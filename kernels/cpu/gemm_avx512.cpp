@@ -119,13 +119,23 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
     for (int64_t g = 0; g < in / kGroup; ++g, x += kGroup, groups += stride) {
         const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
         const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
-        const float scale = largest / 127.0f;
         const __m512 inverse = _mm512_set1_ps(inverse_scale(largest));
-        const __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
-        const __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
-        _mm_store_si128(reinterpret_cast<__m128i*>(groups->q), _mm512_cvtepi32_epi8(q0));
-        _mm_store_si128(reinterpret_cast<__m128i*>(groups->q + 16), _mm512_cvtepi32_epi8(q1));
-        finish_group(*groups, scale, _mm512_reduce_add_epi32(q0), _mm512_reduce_add_epi32(q1));
+        const __m128i q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)));
+        const __m128i q1 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse)));
+        const __m256i q = _mm256_set_m128i(q1, q0);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(groups->q), q);
+        // finish_group(), with fewer instructions.
+        __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+        sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0xb1));
+        sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));  // each half's, in all of its lanes
+        const __m128i first = _mm256_castsi256_si128(sums), second = _mm256_extracti128_si256(sums, 1);
+        const __m128i both = _mm_add_epi32(first, second);
+        const __m128i parts = _mm_unpacklo_epi64(_mm_unpacklo_epi32(both, first), second);  // both, first, second, second
+        const __m128 scale = _mm_set1_ps(largest / 127.0f);
+        const __m128 scaled = _mm_mul_ps(_mm_cvtepi32_ps(_mm_shuffle_epi32(parts, 0x90)), scale);
+        _mm_store_ps(&groups->scale, _mm_move_ss(scaled, scale));
+        const __m128i zeros = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(parts, 3));
+        _mm_store_si128(reinterpret_cast<__m128i*>(&groups->zero8), zeros);
     }
 }
 
