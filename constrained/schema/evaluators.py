@@ -58,8 +58,9 @@ class _Walk:
         schema, lowering = place.schema, self.lowering
         if "additionalProperties" in schema or ("unevaluatedProperties" in schema and not own):
             return self.add(conditions, all=True)
-        keys = list(schema.get("properties", {}))
-        patterns = [lowering.patterns.source(p, str(place.pointer)) for p in schema.get("patternProperties", {})]
+        keys = list(lowering.named(place, "properties"))
+        named = lowering.named(place, "patternProperties")
+        patterns = [lowering.patterns.source(pattern, str(place.pointer)) for pattern in named]
         if keys or patterns:
             self.add(conditions, keys, patterns)
 
@@ -69,8 +70,8 @@ class _Walk:
         rest = "additionalItems" if tuple_form else "items"
         if rest in schema or ("unevaluatedItems" in schema and not own):
             return self.add(conditions, all=True)
-        first = schema["items"] if tuple_form else schema.get("prefixItems", [])
-        if first:
+        first = schema["items"] if tuple_form else schema.get("prefixItems")
+        if isinstance(first, list):
             self.add(conditions, items=len(first))
         if "contains" in schema and (place.draft or NEWEST) >= 2020:
             self.add(conditions, contains=self.lowering.child(place, scope, "contains"))
@@ -84,11 +85,11 @@ class _Walk:
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in schema:
                 self.visit(*lowering.resolve(place, scope, keyword), conditions)
-        for index in range(len(schema.get("allOf", []))):
-            visit(("allOf", index), [])
-        for keyword in ("anyOf", "oneOf"):
-            for index in range(len(schema.get(keyword, []))):
-                visit((keyword, index), [lowering.child(place, scope, keyword, index)])
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            ways = schema.get(keyword)
+            for index in range(len(ways) if isinstance(ways, list) else 0):
+                more = [] if keyword == "allOf" else [lowering.child(place, scope, keyword, index)]
+                visit((keyword, index), more)
         if "if" in schema:
             asked = lowering.child(place, scope, "if")
             visit(("if",), [asked])
@@ -96,6 +97,6 @@ class _Walk:
                 visit(("then",), [asked])
             if "else" in schema:
                 visit(("else",), [lowering.negation(asked)])
-        for key, needs in schema.get("dependentSchemas", {}).items():
+        for key, needs in lowering.named(place, "dependentSchemas").items():
             if isinstance(needs, dict):
                 visit(("dependentSchemas", key), [lowering.builder.has(key, False)])

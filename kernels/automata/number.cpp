@@ -77,7 +77,8 @@ Decimal successor(std::string_view text) {
 
 bool fits_a_double(std::string_view text) {
     Decimal value = parse_decimal(text);
-    return static_cast<long>(value.digits.size()) + value.exponent <= 309;
+    long order = static_cast<long>(value.digits.size()) + value.exponent;
+    return value.zero() || (order <= 308 && order > -307);
 }
 
 bool step_digits(Digits& at, char c) {

@@ -18,7 +18,7 @@ inline bool complete(Digits at) {
 // Moves on by a character; false if JSON has none such here.
 bool step_digits(Digits& at, char c);
 
-// Whether a number with an exponent is one that other programs can read.
+// Whether a number with an exponent is neither infinite nor zero to those who read it as a double.
 bool fits_a_double(std::string_view text);
 
 // A conjunction of what is asked of a number.
