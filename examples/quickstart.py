@@ -30,23 +30,23 @@ PERSON = {
 
 
 @sw.function
-def tour(s):  # type: ignore[no-untyped-def]
+def tour(s, city):  # type: ignore[no-untyped-def]
     # Two turns of chat: the second one reuses the keys and values of the first.
-    s += sw.user("Name a city that is worth a weekend, in one short sentence.")
-    s += sw.assistant(sw.gen("city", max_tokens=32, temperature=0))
-    s += sw.user("Why? Answer in one short sentence.")
-    s += sw.assistant(sw.gen("why", max_tokens=40, temperature=0))
+    s += sw.user(f"In one sentence: what is {city} famous for?")
+    s += sw.assistant(sw.gen("fame", max_tokens=48, temperature=0))
+    s += sw.user("And what do people eat there? One sentence.")
+    s += sw.assistant(sw.gen("food", max_tokens=48, temperature=0))
 
     # Three branches share everything so far, and are generated in one batch.
     branches = s.fork(3)
-    for branch, topic in zip(branches, ["food", "museums", "walks"], strict=True):
-        branch += sw.user(f"One tip about {topic} there, please, in one short sentence.")
-        branch += sw.assistant(sw.gen("tip", max_tokens=32, temperature=0))
+    for branch, topic in zip(branches, ["a museum", "a walk", "a view"], strict=True):
+        branch += sw.user(f"Recommend {topic} in {city}, in one sentence.")
+        branch += sw.assistant(sw.gen("tip", max_tokens=40, temperature=0))
     s["tips"] = [branch["tip"] for branch in branches]
 
     # A choice, weighed by the model's own probabilities.
-    s += sw.user("Is this city in Europe, Asia, Africa or America?")
-    s += sw.assistant("It is in " + sw.select("continent", choices=["Europe", "Asia", "Africa", "America"]))
+    s += sw.user(f"On which continent is {city}?")
+    s += sw.assistant(f"{city} is in " + sw.select("continent", choices=["Europe", "Asia", "Africa", "America"]))
 
 
 @sw.function
@@ -57,11 +57,11 @@ def extract(s, text):  # type: ignore[no-untyped-def]
 
 def main() -> None:
     began = time.perf_counter()
-    trip = tour.run()
+    trip = tour.run(city="Paris")
     person = extract.run(text=PARAGRAPH)
     record = json.loads(person["person"])  # valid by construction
-    print("city:     ", trip["city"].strip())
-    print("why:      ", trip["why"].strip())
+    print("fame:     ", trip["fame"].strip())
+    print("food:     ", trip["food"].strip())
     for tip in trip["tips"]:
         print("tip:      ", tip.strip())
     print("continent:", trip["continent"])

@@ -23,12 +23,20 @@ def form_of(dtype: type | None) -> str:
 
 
 def typed(schema: Any) -> tuple[str, Callable[[str], Any]]:
-    """JSON Schema of a type, and the function that reads its values from JSON text."""
-    if hasattr(schema, "model_json_schema"):  # a pydantic model
-        return json.dumps(schema.model_json_schema()), schema.model_validate_json
+    """JSON Schema of a type, and the function that reads its values from JSON text.
+
+    A type's objects are closed: they hold the fields it names and no others. A schema given as a dict is taken as it is.
+    """
     if isinstance(schema, dict):
         return json.dumps(schema), json.loads
+    from sapwood.runtime.server.schemas import closed
+
+    if hasattr(schema, "model_json_schema"):  # a pydantic model
+        return json.dumps(closed(schema.model_json_schema())), schema.model_validate_json
     import msgspec
 
-    decoder = msgspec.json.Decoder(schema)
-    return json.dumps(msgspec.json.schema(schema)), decoder.decode
+    described = msgspec.json.schema(schema)
+    named = str(described.get("$ref", "")).removeprefix("#/$defs/")
+    if json.dumps(described).count(f'"#/$defs/{named}"') == 1:  # a type by name that nothing else refers to: the type itself
+        described = {**described["$defs"][named], "$defs": {k: v for k, v in described["$defs"].items() if k != named}}
+    return json.dumps(closed(described)), msgspec.json.Decoder(schema).decode
