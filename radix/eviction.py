@@ -1,8 +1,13 @@
-"""Which cache goes first when slots run out. A policy is a function from a node to a sortable key: lowest goes first."""
+"""Which cache goes first when slots run out. A policy is a function from a node to a sortable key: lowest goes first.
+
+Keys of a node only ever grow, so a stale entry of the queue comes up too early, never too late, and is put back then.
+"""
 
 from __future__ import annotations
 
 import heapq
+import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -19,36 +24,64 @@ POLICIES: dict[str, Policy] = {
 
 
 class EvictionQueue:
-    """The unlocked leaves by the policy's key. Entries may be stale: they are checked when they come up."""
+    """Unlocked leaves by the policy's key, one entry a node at most. Entries are checked when they come up."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._heap: list[tuple[Key, int, Node]] = []
         self._order = count()
+        self._num_dead = 0
 
     def push(self, node: Node) -> None:
-        heapq.heappush(self._heap, (self._policy(node), next(self._order), node))
+        """An unlocked leaf may be evicted from now on."""
+        if not node.is_queued:
+            node.is_queued = True
+            heapq.heappush(self._heap, (self._policy(node), next(self._order), node))
 
-    def pop(self) -> Node | None:
-        """The leaf that goes first, None if there is none."""
+    def forget(self, node: Node) -> None:
+        """The node is out of the tree."""
+        if node.is_queued:
+            self._num_dead += 1
+            if self._num_dead > len(self._heap) // 2 + 64:
+                self._heap = [entry for entry in self._heap if self._owns(entry[2])]
+                heapq.heapify(self._heap)
+                self._num_dead = 0
+
+    def first(self) -> tuple[Key, Node] | None:
+        """The leaf that goes first, and its key; it stays in the queue. None if there is none."""
         while self._heap:
-            key, _, node = heapq.heappop(self._heap)
-            if node.parent is None or node.locks or node.children:
+            key, _, node = self._heap[0]
+            fresh = self._owns(node)
+            if fresh and not node.locks and not node.children:
+                now = self._policy(node)
+                if key == now:
+                    return key, node
+                heapq.heapreplace(self._heap, (now, next(self._order), node))
                 continue
-            if key != self._policy(node):
-                self.push(node)
-                continue
-            return node
+            heapq.heappop(self._heap)
+            if fresh:
+                node.is_queued = False
+            elif self._num_dead:
+                self._num_dead -= 1
         return None
 
-    def compact(self, live: int) -> None:
-        """Drop stale entries when they outnumber the `live` nodes of the tree."""
-        if len(self._heap) > 4 * live + 64:
-            latest = {
-                id(node): node
-                for _, _, node in self._heap
-                if node.parent is not None and not node.locks and not node.children
-            }
-            self._heap = []
-            for node in latest.values():
-                self.push(node)
+    def _owns(self, node: Node) -> bool:
+        return node.parent is not None and node.space.queue is self
+
+
+class Expiry:
+    """Turns an age in seconds into a value of the tree's clock, which counts uses. `now`: seconds, never going back."""
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._marks: deque[tuple[float, int]] = deque()  # (when, the clock then)
+
+    def deadline(self, clock: int) -> int | None:
+        """Note what the clock says now. What was last used at the returned value or before is too old; None: nothing new is."""
+        now, found = self._now(), None
+        while self._marks and self._marks[0][0] <= now - self._seconds:
+            found = self._marks.popleft()[1]
+        if not self._marks or now - self._marks[-1][0] >= self._seconds / 16:
+            self._marks.append((now, clock))
+        return found

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sapwood.radix.pool import Slots
+
+if TYPE_CHECKING:
+    from sapwood.radix.space import Space
 
 Ids = NDArray[np.int32]
 
@@ -17,9 +22,12 @@ class Node:
     and is cache. Arrays have room to grow: the valid part is `ids` and `slots`.
     """
 
-    __slots__ = ("_ids", "_slots", "children", "hits", "last_use", "locks", "parent", "priority", "size", "start")
+    __slots__ = (
+        "_ids", "_slots", "children", "hits", "is_queued", "last_use", "locks", "parent", "priority", "size", "space", "start",
+    )  # fmt: skip
 
-    def __init__(self, parent: Node | None, start: int, ids: Ids, slots: Slots) -> None:
+    def __init__(self, space: Space, parent: Node | None, start: int, ids: Ids, slots: Slots) -> None:
+        self.space = space
         self.parent = parent
         self.start = start
         self.size = len(ids)
@@ -29,7 +37,8 @@ class Node:
         self.locks = 0
         self.last_use = 0  # the tree's clock
         self.hits = 0  # matches that went through here
-        self.priority = 0
+        self.priority = 0  # the highest of the matches that went through here
+        self.is_queued = False  # in the eviction queue
 
     @property
     def ids(self) -> Ids:
@@ -43,6 +52,23 @@ class Node:
     def end(self) -> int:
         """The position after its last token."""
         return self.start + self.size
+
+    @property
+    def depth(self) -> int:
+        """Nodes of the walk from the root to here."""
+        depth, node = 0, self
+        while node.parent is not None:
+            depth, node = depth + 1, node.parent
+        return depth
+
+    def append_one(self, id: int, slot: int) -> None:
+        """`append` for one token, several times as fast."""
+        size = self.size
+        if size == len(self._ids):
+            self._ids, self._slots = grown(self._ids, size, size + 1), grown(self._slots, size, size + 1)
+        self._ids[size] = id
+        self._slots[size] = slot
+        self.size = size + 1
 
     def append(self, ids: Ids, slots: Slots) -> None:
         """Grow at the end, in amortised constant time a token."""
@@ -63,14 +89,14 @@ class Node:
     def split(self, size: int) -> Node:
         """Put the first `size` tokens into a new node above this one; whoever ends here still ends here."""
         assert self.parent is not None and 0 < size < self.size
-        upper = Node(self.parent, self.start, self._ids[:size].copy(), self._slots[:size].copy())
+        upper = Node(self.space, self.parent, self.start, self._ids[:size].copy(), self._slots[:size].copy())
         upper.locks, upper.last_use, upper.hits, upper.priority = self.locks, self.last_use, self.hits, self.priority
         self.parent.children[int(upper._ids[0])] = upper
         upper.children[int(self._ids[size])] = self
         self.parent = upper
         self.start += size
         self._ids = self._ids[size : self.size].copy()
-        self._slots = self._slots[size : self.size + size][: self.size - size].copy()
+        self._slots = self._slots[size : self.size].copy()
         self.size -= size
         return upper
 

@@ -4,38 +4,24 @@
                  └► fork ─► a second path on the same nodes
 
 Invariant, after every operation: every slot is on the free list or belongs to exactly one node; a node's `locks` are the
-paths that pass through it; a node without locks holds only computed slots. `check()` verifies it.
+paths that pass through it; a node without locks holds only computed slots. `check.py` verifies it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sapwood.errors import OutOfSlots
-from sapwood.radix.eviction import POLICIES, EvictionQueue
+from sapwood.radix.check import check_tree
+from sapwood.radix.eviction import POLICIES, EvictionQueue, Expiry
 from sapwood.radix.node import Ids, Node, grown
 from sapwood.radix.pool import SlotPool, Slots
-
-
-@dataclass(slots=True)
-class TreeStats:
-    """Counts since the tree was made, in tokens unless said otherwise."""
-
-    requested: int = 0  # asked of match
-    matched: int = 0  # of these, found with their keys and values computed
-    extended: int = 0  # slots taken
-    evicted: int = 0
-    num_nodes: int = 0
-    num_paths: int = 0
-    depth: int = 0  # nodes of the longest walk from a root
-
-    @property
-    def hit_rate(self) -> float:
-        return self.matched / self.requested if self.requested else 0.0
+from sapwood.radix.space import Space
+from sapwood.radix.stats import SpaceStats, TreeStats
 
 
 @dataclass(slots=True)
@@ -47,15 +33,17 @@ class _Pin:
 class Path:
     """A locked walk from the root to a tip. Owns its lock; releasing it keeps the KV as cache."""
 
-    __slots__ = ("_ids", "_len", "_slots", "_tip", "_tree", "computed_until", "namespace")
+    __slots__ = ("_ids", "_is_released", "_len", "_slots", "_tip", "_tree", "computed_until", "priority", "space")
 
-    def __init__(self, tree: RadixTree, namespace: str, tip: Node, ids: Ids, slots: Slots) -> None:
+    def __init__(self, tree: RadixTree, space: Space, tip: Node, ids: Ids, slots: Slots, priority: int) -> None:
         self._tree = tree
         self._tip = tip
         self._ids = ids
         self._slots = slots
         self._len = len(ids)
-        self.namespace = namespace
+        self._is_released = False
+        self.space = space
+        self.priority = priority  # of what it adds to the tree
         self.computed_until = 0  # a position up to which everything is known to be computed
 
     def __len__(self) -> int:
@@ -74,7 +62,10 @@ class Path:
     @property
     def num_computed(self) -> int:
         """Leading positions whose keys and values are in memory."""
-        rest = self._tree.computed[self._slots[self.computed_until : self._len]]
+        first, computed = self.computed_until, self._tree.computed
+        if first == self._len or not computed[self._slots[first]]:
+            return first
+        rest = computed[self._slots[first : self._len]]
         if rest.all():
             self.computed_until = self._len
         else:
@@ -87,14 +78,34 @@ class Path:
         Slots come from the free list and, when that is empty, from unlocked leaves. Returns the slots of the new
         positions, int32 [len(ids)]. Raises OutOfSlots (nothing changed) when even eviction can't free enough.
         """
-        return self._tree._extend(self, np.asarray(ids, np.int32))
+        tree, tip, size = self._tree, self._tip, self._len
+        if (
+            len(ids) == 1
+            and tip.locks == 1
+            and not tip.children
+            and size
+            and size < len(self._ids)
+            and tree.pool.num_free
+        ):
+            # A decoded token: nobody shares the tip, so it grows in place.
+            slot = tree.pool.take_one()
+            id = int(ids[0])
+            tip.append_one(id, slot)
+            self._ids[size] = id
+            self._slots[size] = slot
+            self._len = size + 1
+            self.space.held += 1
+            self.space.locked += 1
+            tree.num_locked += 1
+            return self._slots[size : size + 1]
+        return tree._extend(self, np.asarray(ids, np.int32))
 
     def fork(self) -> Path:
         """A second path on the same nodes; nothing is copied but the walk."""
         tree = self._tree
         tree._lock(self._tip, 1)
-        tree.stats_.num_paths += 1
-        twin = Path(tree, self.namespace, self._tip, self.ids.copy(), self.slots.copy())
+        tree.num_paths += 1
+        twin = Path(tree, self.space, self._tip, self.ids.copy(), self.slots.copy(), self.priority)
         twin.computed_until = self.computed_until
         return twin
 
@@ -105,12 +116,15 @@ class Path:
 
     def release(self) -> None:
         """Unlock. Computed KV stays as cache; slots that were never computed are free again, unless others wait for them."""
+        assert not self._is_released
         tree, tip = self._tree, self._tip
         tree._lock(tip, -1)
         tree._trim(tip)
-        tree.stats_.num_paths -= 1
-        self._len = 0
-        self._tip = tree._root(self.namespace)
+        tree._forget_if_idle(self.space)
+        tree.num_paths -= 1
+        self._len = self.computed_until = 0
+        self._tip = self.space.root
+        self._is_released = True
 
     def _append(self, ids: Ids, slots: Slots) -> None:
         need = self._len + len(ids)
@@ -123,16 +137,21 @@ class Path:
 
 
 class RadixTree:
-    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority"."""
+    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority". `ttl`: seconds after which unused cache is evicted."""
 
-    def __init__(self, num_slots: int, *, eviction: str = "lru") -> None:
+    def __init__(self, num_slots: int, *, eviction: str = "lru", ttl: float | None = None) -> None:
         self.pool = SlotPool(num_slots)
         self.computed: NDArray[np.bool_] = np.zeros(num_slots, bool)  # by slot: keys and values are in memory
-        self.stats_ = TreeStats()
-        self._roots: dict[str, Node] = {}
-        self._queue = EvictionQueue(POLICIES[eviction])
-        self._num_locked = 0  # slots of locked nodes
+        self.num_locked = 0  # slots of locked nodes
+        self.num_paths = 0
+        self.num_nodes = 0
+        self.spaces: dict[str, Space] = {}  # by namespace; those that hold or keep anything
+        self.on_evict: Callable[[Node, int], None] | None = None  # the node's tokens from this index on go; still there
+        self._policy = POLICIES[eviction]
+        self._shared_queue = EvictionQueue(self._policy)
+        self._expiry = None if ttl is None else Expiry(ttl)
         self._clock = 0
+        self._requested = self._matched = self._evicted = 0
         self._pins: dict[tuple[str, bytes], _Pin] = {}
 
     @property
@@ -145,13 +164,14 @@ class RadixTree:
 
     @property
     def num_evictable(self) -> int:
-        """Slots that eviction could free now."""
-        return self.num_slots - self.num_free - self._num_locked
+        """Slots that eviction could free now, were there no quotas."""
+        return self.num_slots - self.num_free - self.num_locked
 
-    def match(self, ids: Sequence[int] | Ids, namespace: str = "") -> Path:
+    def match(self, ids: Sequence[int] | Ids, namespace: str = "", *, priority: int = 0) -> Path:
         """The longest prefix of `ids` that the tree holds, computed or not, as a locked path. Namespaces share nothing."""
         wanted = np.asarray(ids, np.int32)
-        tip = root = self._root(namespace)
+        space = self._space(namespace)
+        tip = root = space.root
         self._clock += 1
         done = 0
         while done < len(wanted):
@@ -159,6 +179,7 @@ class RadixTree:
             if child is None:
                 break
             child.hits += 1
+            child.priority = max(child.priority, priority)
             tip, done = child, done + shared
         slots = np.empty(done, np.int32)
         self._lock(tip, 1)
@@ -168,10 +189,11 @@ class RadixTree:
             slots[node.start : node.end] = node.slots
             assert node.parent is not None
             node = node.parent
-        self.stats_.num_paths += 1
-        path = Path(self, namespace, tip, wanted[:done].copy(), slots)
-        self.stats_.requested += len(wanted)
-        self.stats_.matched += path.num_computed
+        self.num_paths += 1
+        path = Path(self, space, tip, wanted[:done].copy(), slots, priority)
+        self._count_match(space, len(wanted), path.num_computed)
+        if self._expiry is not None and (deadline := self._expiry.deadline(self._clock)) is not None:
+            self._evict_unused(deadline)
         return path
 
     def peek(self, ids: Sequence[int] | Ids, namespace: str = "") -> int:
@@ -209,62 +231,85 @@ class RadixTree:
             self._pins.pop(key).path.release()
         return True
 
+    def set_quota(self, namespace: str, num_slots: int | None) -> None:
+        """What `namespace` holds up to `num_slots` is not evicted for others any more; None: as everybody's is."""
+        space = self._space(namespace)
+        space.quota = num_slots
+        space.queue = self._shared_queue if num_slots is None else EvictionQueue(self._policy)
+        for node in _below(space.root):
+            node.is_queued = False
+            if not node.locks and not node.children:
+                space.queue.push(node)
+        self._forget_if_idle(space)
+
+    def available(self, namespace: str = "") -> int:
+        """Slots that a path of `namespace` could take now: free ones, and those evictable for it."""
+        whom = self._space(namespace)
+        kept = sum(
+            space.held - space.locked - space.evictable(whom)
+            for space in self.spaces.values()
+            if space.quota is not None
+        )
+        self._forget_if_idle(whom)
+        return self.num_free + self.num_evictable - kept
+
     def flush(self) -> int:
-        """Evict everything that no path holds; returns the number of tokens."""
-        before = self.num_free
-        self._evict(self.num_slots)
-        return self.num_free - before
+        """Evict everything that no path holds, whatever the quotas; returns the number of tokens."""
+        return self._evict_unused(self._clock)
 
     def stats(self) -> TreeStats:
-        nodes = list(self.nodes())
-        self.stats_.num_nodes = len(nodes)
-        self.stats_.depth = max((self._depth(node) for node in nodes if not node.children), default=0)
-        return self.stats_
+        """Counts as they are now. Walks all nodes once, for the depth."""
+        return TreeStats(
+            requested=self._requested,
+            matched=self._matched,
+            extended=self.pool.num_taken,
+            evicted=self._evicted,
+            num_nodes=self.num_nodes,
+            num_paths=self.num_paths,
+            depth=max((node.depth for node in self.nodes() if not node.children), default=0),
+            num_free=self.num_free,
+            num_evictable=self.num_evictable,
+            spaces={
+                name: SpaceStats(s.held, s.locked, s.quota, s.requested, s.matched, s.evicted)
+                for name, s in self.spaces.items()
+            },
+        )
 
     def roots(self) -> dict[str, Node]:
         """The root of each namespace."""
-        return dict(self._roots)
+        return {name: space.root for name, space in self.spaces.items()}
 
     def nodes(self) -> Iterator[Node]:
         """All nodes but the roots, parents first."""
-        stack = list(self._roots.values())
-        while stack:
-            node = stack.pop()
-            if node.parent is not None:
-                yield node
-            stack.extend(node.children.values())
+        for space in self.spaces.values():
+            yield from _below(space.root)
 
     def check(self) -> None:
         """AssertionError where the invariant is broken."""
-        nodes = list(self.nodes())
-        owned = [node.slots for node in nodes] + [self.pool.free_slots()]
-        everything = np.sort(np.concatenate(owned))
-        assert np.array_equal(everything, np.arange(self.num_slots)), "a slot is lost or owned twice"
-        assert not self.computed[self.pool.free_slots()].any(), "a free slot is marked computed"
-        assert self._num_locked == sum(node.size for node in nodes if node.locks), "locked slots are miscounted"
-        ends: dict[int, int] = {}
-        for node in nodes:
-            parent = node.parent
-            assert parent is not None and parent.children[int(node.ids[0])] is node and node.start == parent.end
-            assert node.size > 0 and node.locks >= sum(child.locks for child in node.children.values())
-            marks = self.computed[node.slots]
-            assert not (np.diff(marks.astype(np.int8)) > 0).any(), "computed marks have a hole"
-            assert node.locks or marks.all(), "an unlocked node holds slots that were never computed"
-            ends[id(node)] = node.locks - sum(child.locks for child in node.children.values())
-        at_roots = sum(r.locks - sum(c.locks for c in r.children.values()) for r in self._roots.values())
-        assert sum(ends.values()) + at_roots == self.stats_.num_paths, "locks differ from the live paths"
+        check_tree(self)
 
-    def _root(self, namespace: str) -> Node:
-        root = self._roots.get(namespace)
-        if root is None:
-            empty = np.empty(0, np.int32)
-            self._roots[namespace] = root = Node(None, 0, empty, empty)
-        return root
+    def _space(self, namespace: str) -> Space:
+        space = self.spaces.get(namespace)
+        if space is None:
+            self.spaces[namespace] = space = Space(namespace, self._shared_queue)
+        return space
+
+    def _forget_if_idle(self, space: Space) -> None:
+        """Namespaces are named by clients: empty ones must not pile up."""
+        if space.is_idle:
+            self.spaces.pop(space.name, None)
+
+    def _count_match(self, space: Space, requested: int, matched: int) -> None:
+        self._requested += requested
+        self._matched += matched
+        space.requested += requested
+        space.matched += matched
 
     def _walk(self, ids: Sequence[int] | Ids, namespace: str) -> Iterator[tuple[Node, int]]:
         """The nodes along `ids`, and how many tokens of each match."""
         wanted = np.asarray(ids, np.int32)
-        node: Node | None = self._roots.get(namespace)
+        space = self.spaces.get(namespace)
+        node: Node | None = None if space is None else space.root
         done = 0
         while node is not None and done < len(wanted):
             node = node.children.get(int(wanted[done]))
@@ -283,10 +328,8 @@ class RadixTree:
             return None, 0
         shared = child.common(ids)
         if shared < child.size:
-            upper = child.split(shared)
-            if not upper.locks and not child.children:
-                self._queue.push(child)
-            return upper, shared
+            self.num_nodes += 1
+            return child.split(shared), shared
         return child, shared
 
     def _extend(self, path: Path, ids: Ids) -> Slots:
@@ -301,7 +344,7 @@ class RadixTree:
         for node in walked:
             self._lock_one(node, 1)
         missing = len(ids) - done
-        if missing > self.num_free and missing > self._evict(missing):
+        if missing > self.num_free and missing > self._evict(missing, path.space):
             for node in reversed(walked):
                 self._lock_one(node, -1)
             raise OutOfSlots(
@@ -315,12 +358,13 @@ class RadixTree:
             if tip.parent is not None and tip.locks == 1 and not tip.children:
                 tip.append(ids[done:], slots)
             else:
-                child = Node(tip, tip.end, ids[done:].copy(), slots.copy())
-                child.locks, child.last_use = 1, self._clock
+                child = Node(path.space, tip, tip.end, ids[done:].copy(), slots.copy())
+                child.locks, child.last_use, child.priority = 1, self._clock, path.priority
                 tip.children[int(ids[done])] = child
                 tip = child
-            self._num_locked += missing
-            self.stats_.extended += missing
+                self.num_nodes += 1
+            path.space.held += missing
+            self._count_locked(path.space, missing)
             path._append(ids[done:], slots)
         path._tip = tip
         return path.slots[begin:]
@@ -336,10 +380,11 @@ class RadixTree:
             tip = path._tip
             if discard and tip.locks == 1 and not tip.children:
                 gone = tip.cut(length - tip.start)
-                self._num_locked -= len(gone)
-                self._free(gone)
+                self._count_locked(path.space, -len(gone))
+                self._free(path.space, gone)
             else:
                 path._tip = tip.split(length - tip.start)
+                self.num_nodes += 1
                 self._lock_one(tip, -1)
                 self._leave(tip, discard)
         path._len = length
@@ -364,12 +409,16 @@ class RadixTree:
         before = node.locks
         node.locks = before + delta
         if before == 0:
-            self._num_locked += node.size
+            self._count_locked(node.space, node.size)
         elif node.locks == 0:
-            self._num_locked -= node.size
+            self._count_locked(node.space, -node.size)
             node.last_use = self._clock
             if not node.children and node.parent is not None:
-                self._queue.push(node)
+                node.space.queue.push(node)
+
+    def _count_locked(self, space: Space, delta: int) -> None:
+        space.locked += delta
+        self.num_locked += delta
 
     def _trim(self, node: Node) -> None:
         """Free what was never computed at the end of an unlocked branch."""
@@ -378,8 +427,7 @@ class RadixTree:
             if computed == node.size:
                 return
             if computed:
-                self._free(node.cut(computed))
-                self._queue.push(node)
+                self._free(node.space, node.cut(computed))
                 return
             parent = node.parent
             self._remove(node)
@@ -390,34 +438,59 @@ class RadixTree:
         assert node.parent is not None and not node.locks and not node.children
         parent = node.parent
         del parent.children[int(node.ids[0])]
-        self._free(node.slots)
+        self._free(node.space, node.slots)
         node.parent = None
-        if parent.parent is not None and not parent.locks and not parent.children:
-            self._queue.push(parent)
+        node.space.queue.forget(node)
+        self.num_nodes -= 1
+        if parent.parent is None:
+            self._forget_if_idle(node.space)
+        elif not parent.locks and not parent.children:
+            node.space.queue.push(parent)
 
-    def _free(self, slots: Slots) -> None:
+    def _free(self, space: Space, slots: Slots) -> None:
         self.computed[slots] = False
         self.pool.give(slots)
+        space.held -= len(slots)
 
-    def _evict(self, wanted: int) -> int:
-        """Evict unlocked leaves, ends first, until `wanted` slots are free; returns how many are. All or nothing."""
-        if self.num_free + self.num_evictable < wanted and wanted < self.num_slots:
+    def _evict(self, wanted: int, whom: Space) -> int:
+        """Evict unlocked leaves, ends first, until `wanted` slots are free for `whom`; returns how many are. All or nothing."""
+        guarded = [space for space in self.spaces.values() if space.quota is not None]
+        kept = sum(space.held - space.locked - space.evictable(whom) for space in guarded)
+        if self.num_free + self.num_evictable - kept < wanted:
             return self.num_free
-        before = self.num_free
-        while self.num_free < wanted and (node := self._queue.pop()) is not None:
-            need = wanted - self.num_free
-            if need < node.size:
-                self._free(node.cut(node.size - need))
-                self._queue.push(node)
-            else:
-                self._remove(node)
-        self.stats_.evicted += self.num_free - before
-        self._queue.compact(len(self._roots) + self.num_slots // 16)
+        while self.num_free < wanted:
+            queues = [self._shared_queue, *(space.queue for space in guarded if space.evictable(whom))]
+            candidates = [first for queue in queues if (first := queue.first()) is not None]
+            _, node = min(candidates, key=lambda first: first[0])
+            self._shrink(node, min(wanted - self.num_free, node.space.evictable(whom)))
         return self.num_free
 
-    def _depth(self, node: Node) -> int:
-        depth = 0
-        at: Node = node
-        while at.parent is not None:
-            depth, at = depth + 1, at.parent
-        return depth
+    def _evict_unused(self, deadline: int) -> int:
+        """Evict what nobody holds and was last used when the clock said `deadline`, or before; returns the number of tokens."""
+        before = self.num_free
+        for node in reversed(list(self.nodes())):
+            if not node.locks and not node.children and node.last_use <= deadline:
+                self._shrink(node, node.size)
+        return self.num_free - before
+
+    def _shrink(self, node: Node, most: int) -> None:
+        """Evict up to `most` tokens at the end of an unlocked leaf."""
+        size = max(0, node.size - most)
+        gone = node.size - size
+        if self.on_evict is not None:
+            self.on_evict(node, size)
+        self._evicted += gone
+        node.space.evicted += gone
+        if size:
+            self._free(node.space, node.cut(size))
+        else:
+            self._remove(node)
+
+
+def _below(root: Node) -> Iterator[Node]:
+    """All nodes under a root, parents first."""
+    stack = list(root.children.values())
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children.values())
