@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from sapwood.constrained.drawing import Form, draw, walk
 from sapwood.constrained.jump import canonical_jump
 from sapwood.constrained.regex import parse
 from sapwood.constrained.regex.tree import build
@@ -32,8 +33,9 @@ _vocabularies: dict[str, _grammar.Vocabulary] = {}
 class AutomatonGrammar:
     """A compiled schema, regular expression or list of choices."""
 
-    def __init__(self, native: _grammar.Grammar, vocabulary: Vocabulary, num_words: int) -> None:
+    def __init__(self, native: _grammar.Grammar, vocabulary: Vocabulary, num_words: int, json: bool) -> None:
         self.native = native
+        self.json = json
         self.vocabulary = vocabulary
         self.num_words = num_words
 
@@ -52,6 +54,11 @@ class AutomatonGrammar:
         matcher = _grammar.Matcher(self.native)
         with grammar_errors():
             return not matcher.may_end() and not matcher.allowed_bytes()
+
+    def explain(self, form: Form = "mermaid", max_states: int = 60) -> str:
+        """The automaton as a drawing, in Mermaid or SVG: runs of forced bytes are single edges."""
+        with grammar_errors():
+            return draw(walk(_grammar.Matcher(self.native), max_states, self.json), form)
 
     def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
         """A random text that matches, of about `length` bytes where the grammar leaves the choice.
@@ -180,7 +187,7 @@ def from_choices(choices: Sequence[str], vocabulary: Vocabulary) -> AutomatonGra
 def _finish(builder: _grammar.SchemaBuilder, root: int, vocabulary: Vocabulary, *, raw: bool) -> AutomatonGrammar:
     with grammar_errors():
         native = _grammar.Grammar(builder, root, raw, _native_vocabulary(vocabulary))
-    return AutomatonGrammar(native, vocabulary, (vocabulary.vocab_size + 31) // 32)
+    return AutomatonGrammar(native, vocabulary, (vocabulary.vocab_size + 31) // 32, json=not raw)
 
 
 def _native_vocabulary(vocabulary: Vocabulary) -> _grammar.Vocabulary:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
+from sapwood.constrained.drawing import Form
 from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.errors import GrammarError
 
@@ -47,6 +48,10 @@ class GeneralGrammar:
     def is_empty(self) -> bool:
         """Whether nothing matches, so that a mask would be empty from the start."""
         return not self.matcher().mask().any()
+
+    def explain(self, form: Form = "mermaid", max_states: int = 60) -> str:
+        """Context-free grammars have no automaton to be drawn: raises GrammarError."""
+        raise GrammarError("only JSON Schemas, regular expressions and choices have an automaton that can be drawn")
 
     def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
         """A random text that matches, of about `length` tokens where the grammar leaves the choice."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sapwood.constrained.automaton import from_choices, from_regex, from_schema
 from sapwood.constrained.cache import GrammarCache
+from sapwood.constrained.drawing import Form
 from sapwood.constrained.general import GeneralGrammar, source_of
 from sapwood.constrained.vocabulary import Vocabulary, as_vocabulary
 from sapwood.errors import GrammarError
@@ -68,6 +69,10 @@ class Grammar(Protocol):
 
     def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
         """A random text that matches."""
+        ...
+
+    def explain(self, form: Form = "mermaid", max_states: int = 60) -> str:
+        """The automaton as a drawing in Mermaid or SVG."""
         ...
 
 

@@ -75,8 +75,9 @@ Decimal successor(std::string_view text) {
 
 }  // namespace
 
-bool fits_a_double(std::string_view text) {
-    Decimal value = parse_decimal(text);
+bool fits_a_double(std::string_view text) { return fits_a_double(parse_decimal(text)); }
+
+bool fits_a_double(const Decimal& value) {
     long order = static_cast<long>(value.digits.size()) + value.exponent;
     return value.zero() || (order <= 308 && order > -307);
 }
@@ -221,7 +222,7 @@ bool NumberSpec::exponent_reachable(const Interval& want, std::string_view text)
             if (!fits) continue;
             Decimal value = shifted(mantissa, sign * exponent);
             schema_.budget.tick();
-            if (meets(want, value, false, value, false)) return true;
+            if (fits_a_double(value) && meets(want, value, false, value, false)) return true;
         }
     }
     return false;

@@ -20,6 +20,7 @@ bool step_digits(Digits& at, char c);
 
 // Whether a number with an exponent is neither infinite nor zero to those who read it as a double.
 bool fits_a_double(std::string_view text);
+bool fits_a_double(const Decimal& value);
 
 // A conjunction of what is asked of a number.
 struct Interval {
