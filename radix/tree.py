@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from sapwood.errors import OutOfSlots
 from sapwood.radix.check import check_tree
 from sapwood.radix.eviction import POLICIES, EvictionQueue, Expiry
-from sapwood.radix.node import Ids, Node, grown
+from sapwood.radix.node import Ids, Node
+from sapwood.radix.path import Path
 from sapwood.radix.pool import SlotPool, Slots
 from sapwood.radix.space import Space
 from sapwood.radix.stats import SpaceStats, TreeStats
@@ -28,112 +29,6 @@ from sapwood.radix.stats import SpaceStats, TreeStats
 class _Pin:
     path: Path
     count: int = 1
-
-
-class Path:
-    """A locked walk from the root to a tip. Owns its lock; releasing it keeps the KV as cache."""
-
-    __slots__ = ("_ids", "_is_released", "_len", "_slots", "_tip", "_tree", "computed_until", "priority", "space")
-
-    def __init__(self, tree: RadixTree, space: Space, tip: Node, ids: Ids, slots: Slots, priority: int) -> None:
-        self._tree = tree
-        self._tip = tip
-        self._ids = ids
-        self._slots = slots
-        self._len = len(ids)
-        self._is_released = False
-        self.space = space
-        self.priority = priority  # of what it adds to the tree
-        self.computed_until = 0  # a position up to which everything is known to be computed
-
-    def __len__(self) -> int:
-        return self._len
-
-    @property
-    def ids(self) -> Ids:
-        """Its token ids, int32 [len]; a view, valid until the path changes."""
-        return self._ids[: self._len]
-
-    @property
-    def slots(self) -> Slots:
-        """The slot of each position, int32 [len]; a contiguous view, valid until the path changes."""
-        return self._slots[: self._len]
-
-    @property
-    def num_computed(self) -> int:
-        """Leading positions whose keys and values are in memory."""
-        first, computed = self.computed_until, self._tree.computed
-        if first == self._len or not computed[self._slots[first]]:
-            return first
-        rest = computed[self._slots[first : self._len]]
-        if rest.all():
-            self.computed_until = self._len
-        else:
-            self.computed_until += int(rest.argmin())
-        return self.computed_until
-
-    def extend(self, ids: Sequence[int] | Ids) -> Slots:
-        """Append `ids`, sharing what the tree holds already (also what is not computed yet), taking slots for the rest.
-
-        Slots come from the free list and, when that is empty, from unlocked leaves. Returns the slots of the new
-        positions, int32 [len(ids)]. Raises OutOfSlots (nothing changed) when even eviction can't free enough.
-        """
-        tree, tip, size = self._tree, self._tip, self._len
-        if (
-            len(ids) == 1
-            and tip.locks == 1
-            and not tip.children
-            and size
-            and size < len(self._ids)
-            and tree.pool.num_free
-        ):
-            # A decoded token: nobody shares the tip, so it grows in place.
-            slot = tree.pool.take_one()
-            id = int(ids[0])
-            tip.append_one(id, slot)
-            self._ids[size] = id
-            self._slots[size] = slot
-            self._len = size + 1
-            self.space.held += 1
-            self.space.locked += 1
-            tree.num_locked += 1
-            return self._slots[size : size + 1]
-        return tree._extend(self, np.asarray(ids, np.int32))
-
-    def fork(self) -> Path:
-        """A second path on the same nodes; nothing is copied but the walk."""
-        tree = self._tree
-        tree._lock(self._tip, 1)
-        tree.num_paths += 1
-        twin = Path(tree, self.space, self._tip, self.ids.copy(), self.slots.copy(), self.priority)
-        twin.computed_until = self.computed_until
-        return twin
-
-    def truncate(self, length: int, *, discard: bool = False) -> None:
-        """Go back to the first `length` positions. What is left behind stays as cache, or with `discard` is freed where
-        nobody else holds it (rejected drafts)."""
-        self._tree._truncate(self, length, discard)
-
-    def release(self) -> None:
-        """Unlock. Computed KV stays as cache; slots that were never computed are free again, unless others wait for them."""
-        assert not self._is_released
-        tree, tip = self._tree, self._tip
-        tree._lock(tip, -1)
-        tree._trim(tip)
-        tree._forget_if_idle(self.space)
-        tree.num_paths -= 1
-        self._len = self.computed_until = 0
-        self._tip = self.space.root
-        self._is_released = True
-
-    def _append(self, ids: Ids, slots: Slots) -> None:
-        need = self._len + len(ids)
-        if need > len(self._ids):
-            self._ids = grown(self._ids, self._len, need)
-            self._slots = grown(self._slots, self._len, need)
-        self._ids[self._len : need] = ids
-        self._slots[self._len : need] = slots
-        self._len = need
 
 
 class RadixTree:
@@ -182,7 +77,7 @@ class RadixTree:
             child.priority = max(child.priority, priority)
             tip, done = child, done + shared
         slots = np.empty(done, np.int32)
-        self._lock(tip, 1)
+        self.lock(tip, 1)
         node = tip
         while node is not root:
             node.last_use = self._clock
@@ -240,7 +135,7 @@ class RadixTree:
             node.is_queued = False
             if not node.locks and not node.children:
                 space.queue.push(node)
-        self._forget_if_idle(space)
+        self.forget_if_idle(space)
 
     def available(self, namespace: str = "") -> int:
         """Slots that a path of `namespace` could take now: free ones, and those evictable for it."""
@@ -250,7 +145,7 @@ class RadixTree:
             for space in self.spaces.values()
             if space.quota is not None
         )
-        self._forget_if_idle(whom)
+        self.forget_if_idle(whom)
         return self.num_free + self.num_evictable - kept
 
     def flush(self) -> int:
@@ -294,7 +189,7 @@ class RadixTree:
             self.spaces[namespace] = space = Space(namespace, self._shared_queue)
         return space
 
-    def _forget_if_idle(self, space: Space) -> None:
+    def forget_if_idle(self, space: Space) -> None:
         """Namespaces are named by clients: empty ones must not pile up."""
         if space.is_idle:
             self.spaces.pop(space.name, None)
@@ -332,8 +227,9 @@ class RadixTree:
             return child.split(shared), shared
         return child, shared
 
-    def _extend(self, path: Path, ids: Ids) -> Slots:
-        begin, tip, done = len(path), path._tip, 0
+    def extend(self, path: Path, ids: Ids) -> Slots:
+        """For `Path.extend`."""
+        begin, tip, done = len(path), path.tip, 0
         walked: list[Node] = []
         while done < len(ids) and tip.children:
             child, shared = self._step(tip, ids[done:])
@@ -352,7 +248,7 @@ class RadixTree:
             )
         for node in walked:
             node.last_use = self._clock
-            path._append(node.ids, node.slots)
+            path.append(node.ids, node.slots)
         if missing:
             slots = self.pool.take(missing)
             if tip.parent is not None and tip.locks == 1 and not tip.children:
@@ -365,30 +261,28 @@ class RadixTree:
                 self.num_nodes += 1
             path.space.held += missing
             self._count_locked(path.space, missing)
-            path._append(ids[done:], slots)
-        path._tip = tip
+            path.append(ids[done:], slots)
+        path.tip = tip
         return path.slots[begin:]
 
-    def _truncate(self, path: Path, length: int, discard: bool) -> None:
-        assert 0 <= length <= len(path)
-        while path._tip.start >= length and (parent := path._tip.parent) is not None:
-            tip = path._tip
-            path._tip = parent
+    def truncate(self, path: Path, length: int, discard: bool) -> None:
+        """For `Path.truncate`: moves the tip back."""
+        while path.tip.start >= length and (parent := path.tip.parent) is not None:
+            tip = path.tip
+            path.tip = parent
             self._lock_one(tip, -1)
             self._leave(tip, discard)
-        if path._tip.end > length:
-            tip = path._tip
+        if path.tip.end > length:
+            tip = path.tip
             if discard and tip.locks == 1 and not tip.children:
                 gone = tip.cut(length - tip.start)
                 self._count_locked(path.space, -len(gone))
                 self._free(path.space, gone)
             else:
-                path._tip = tip.split(length - tip.start)
+                path.tip = tip.split(length - tip.start)
                 self.num_nodes += 1
                 self._lock_one(tip, -1)
                 self._leave(tip, discard)
-        path._len = length
-        path.computed_until = min(path.computed_until, length)
 
     def _leave(self, node: Node, discard: bool) -> None:
         """A path went away from the end of `node`."""
@@ -397,9 +291,10 @@ class RadixTree:
         if discard and not node.children:
             self._remove(node)
         else:
-            self._trim(node)
+            self.trim(node)
 
-    def _lock(self, tip: Node, delta: int) -> None:
+    def lock(self, tip: Node, delta: int) -> None:
+        """For paths: one more or one less passes through all nodes from the root to `tip`."""
         node: Node | None = tip
         while node is not None:
             self._lock_one(node, delta)
@@ -420,7 +315,7 @@ class RadixTree:
         space.locked += delta
         self.num_locked += delta
 
-    def _trim(self, node: Node) -> None:
+    def trim(self, node: Node) -> None:
         """Free what was never computed at the end of an unlocked branch."""
         while node.parent is not None and not node.locks and not node.children:
             computed = int(np.count_nonzero(self.computed[node.slots]))
@@ -443,7 +338,7 @@ class RadixTree:
         node.space.queue.forget(node)
         self.num_nodes -= 1
         if parent.parent is None:
-            self._forget_if_idle(node.space)
+            self.forget_if_idle(node.space)
         elif not parent.locks and not parent.children:
             node.space.queue.push(parent)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sapwood.radix.tree import Path
+from sapwood.radix.path import Path
 from sapwood.runtime.messages import FinishReason, Generate, Logprob
 
 

@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sapwood.errors import OutOfSlots
-from sapwood.radix.tree import Path, RadixTree
+from sapwood.radix.path import Path
+from sapwood.radix.tree import RadixTree
 
 Prefix = tuple[str, tuple[int, ...]]
 
