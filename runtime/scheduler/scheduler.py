@@ -149,7 +149,7 @@ class Scheduler:
                 self._run(step)
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
-            for request in self.running:
+            for request in list(self._live.values()):  # whoever caused it, it must not come back with the next step
                 self._fail(request, error)
         if self._check:
             self.tree.check()
