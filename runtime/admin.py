@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sapwood.errors import InvalidRequest
+from sapwood.radix import snapshot
 from sapwood.runtime.assembly import System
 from sapwood.runtime.messages import Ask
 from sapwood.runtime.scheduler import stats
@@ -27,6 +28,14 @@ class PolicyArgs(msgspec.Struct, forbid_unknown_fields=True):
     policy: str
 
 
+class SnapshotArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A file on the backend's machine, and for `save` what of the tree goes into it: a namespace, or a prefix in it."""
+
+    path: str
+    namespace: str = ""
+    ids: list[int] | None = None
+
+
 class NoArgs(msgspec.Struct, forbid_unknown_fields=True):
     """Nothing."""
 
@@ -44,6 +53,8 @@ class Admin:
             "pin": (PrefixArgs, self._pin),
             "unpin": (PrefixArgs, self._unpin),
             "policy": (PolicyArgs, self._policy),
+            "save": (SnapshotArgs, self._save),
+            "load": (SnapshotArgs, self._load),
         }
 
     def answer(self, ask: Ask) -> object:
@@ -83,3 +94,16 @@ class Admin:
     def _policy(self, args: PolicyArgs) -> object:
         self._system.scheduler.set_policy(args.policy)
         return args.policy
+
+    def _save(self, args: SnapshotArgs) -> object:
+        system = self._system
+        fingerprint = system.info.fingerprint
+        count = snapshot.save(
+            system.tree, system.plan.kv, args.path, fingerprint=fingerprint, namespace=args.namespace, ids=args.ids
+        )
+        return {"num_tokens": count}
+
+    def _load(self, args: SnapshotArgs) -> object:
+        system = self._system
+        count = snapshot.load(system.tree, system.plan.kv, args.path, fingerprint=system.info.fingerprint)
+        return {"num_tokens": count}
