@@ -37,6 +37,8 @@ def typed(schema: Any) -> tuple[str, Callable[[str], Any]]:
 
     described = msgspec.json.schema(schema)
     named = str(described.get("$ref", "")).removeprefix("#/$defs/")
-    if json.dumps(described).count(f'"#/$defs/{named}"') == 1:  # a type by name that nothing else refers to: the type itself
+    if (
+        json.dumps(described).count(f'"#/$defs/{named}"') == 1
+    ):  # a type by name that nothing else refers to: the type itself
         described = {**described["$defs"][named], "$defs": {k: v for k, v in described["$defs"].items() if k != named}}
     return json.dumps(closed(described)), msgspec.json.Decoder(schema).decode

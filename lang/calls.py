@@ -1,0 +1,154 @@
+"""What a `gen` and a `select` ask of the backend, and what their answers do to the state."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sapwood.lang.choices import METHODS
+from sapwood.runtime.completion import Chunk
+from sapwood.runtime.messages import Sampling
+
+if TYPE_CHECKING:
+    from sapwood.lang.executor import Executor
+    from sapwood.lang.expressions import Gen, Select
+
+Result = tuple[list[int], Chunk, str]  # all ids, the last chunk, the text
+
+
+def generate(executor: Executor, gen: Gen) -> None:
+    """Ask for `gen.n` samples; the first goes on in the text."""
+    sampling = executor.settings.defaults
+    if gen.overrides:
+        sampling = msgspec.structs.replace(sampling, **gen.overrides)
+    results: list[Result | None] = [None] * gen.n
+    left = gen.n
+
+    def finish(index: int, ids: list[int], chunk: Chunk, text: str) -> None:
+        nonlocal left
+        results[index] = (ids, chunk, text)
+        left -= 1
+        if not left:
+            _generated(executor, gen, [result for result in results if result is not None])
+
+    def piece(chunk: Chunk) -> None:
+        meta = {"finish_reason": chunk.finish_reason, "logprobs": chunk.logprobs, "usage": chunk.usage}
+        executor.chunks.append((gen.name, chunk.text, meta))
+        executor.notify()
+
+    def failed(error: Exception) -> None:
+        value = gen.on_error(error) if callable(gen.on_error) else None
+        executor.set(gen.name, value, {"error": str(error)})
+        executor.write(value if isinstance(value, str) else "")
+        executor.resume()
+
+    ids = executor.take_pending()
+    for index in range(gen.n):
+        own = sampling
+        if gen.n > 1 and sampling.seed is not None:
+            own = msgspec.structs.replace(sampling, seed=sampling.seed + index)
+        executor.submit(
+            gen, own, list(ids), partial(finish, index),
+            piece if executor.settings.stream and index == 0 else None,
+            None if gen.on_error == "raise" else failed,
+        )  # fmt: skip
+
+
+def _generated(executor: Executor, gen: Gen, results: list[Result]) -> None:
+    ids, chunk, text = results[0]
+    kept, rest = _without_stop(executor, ids, text) if isinstance(chunk.matched, str) else (ids, "")
+    written = executor.written
+    written.ids += kept
+    if rest:
+        written.pending.append((rest, False))
+    written.text += text
+    convert = gen.convert or (lambda value: value)
+    values = [convert(text) for _, _, text in results]
+    metas = [_meta(chunk, ids) for ids, chunk, _ in results]
+    if gen.n == 1:
+        executor.set(gen.name, values[0], metas[0])
+    else:
+        executor.set(gen.name, values, {"samples": metas})
+    executor.resume()
+
+
+def _without_stop(executor: Executor, ids: list[int], text: str) -> tuple[list[int], str]:
+    """The tokens that lie before a stop string, and the text that shared a token with it."""
+    coded, size, count = text.encode(), 0, 0
+    table = executor.backend.tokenizer.token_bytes
+    while count < len(ids) and size + len(table[ids[count]]) <= len(coded):
+        size += len(table[ids[count]])
+        count += 1
+    return ids[:count], coded[size:].decode("utf-8", "replace")
+
+
+def _meta(chunk: Chunk, ids: list[int]) -> dict[str, Any]:
+    """What SGLang calls meta_info."""
+    usage = chunk.usage
+    return {
+        "finish_reason": {"type": chunk.finish_reason, "matched": chunk.matched},
+        "prompt_tokens": usage.prompt_tokens if usage else 0,
+        "completion_tokens": usage.completion_tokens if usage else 0,
+        "cached_tokens": usage.cached_tokens if usage else 0,
+        "logprobs": chunk.logprobs,
+        "output_token_logprobs": [(entry.logprob, entry.id, None) for entry in chunk.logprobs],
+        "output_ids": list(ids),
+    }
+
+
+def choose(executor: Executor, select: Select) -> None:
+    """Score every choice as a prompt: the tree computes what they share once.
+
+    Text and choice are encoded together, as a model would read them. A choice's tokens are those from where the text's own
+    tokens end; where some choice merges into the last of them, that token counts for every choice, so that all are
+    conditioned on the same tokens.
+    """
+    method = METHODS[select.method]
+    written = executor.written
+    text = executor.encoded()
+    encoded = [executor.encoded(choice) for choice in select.choices]
+    start = min(min(_common(text, ids), len(ids) - 1) for ids in encoded)
+    if not written.ids:
+        start = max(start, 1)  # nothing precedes the first token: it has no probability
+    sets = [(written.ids + ids, len(written.ids) + start) for ids in encoded]
+    if select.method == "unconditional_likelihood_normalized":
+        bos = executor.backend.tokenizer.bos_id
+        before = [bos] if bos is not None else (written.ids + encoded[0])[:1]
+        sets += [(before + ids[start:], 1) for ids in encoded]
+    scores: list[list[float] | None] = [None] * len(sets)
+
+    def finish(index: int, _ids: list[int], chunk: Chunk, _text: str) -> None:
+        scores[index] = [entry.logprob for entry in chunk.prompt_logprobs if entry.logprob is not None]
+        known = [score for score in scores if score is not None]
+        if len(known) == len(sets):
+            given = known[: len(encoded)]
+            _chosen(executor, select, encoded, given, method(given, known[len(encoded) :]))
+
+    for index, (ids, first) in enumerate(sets):
+        sampling = Sampling(max_tokens=0, prompt_logprobs=0, prompt_logprobs_start=first)
+        executor.submit(select, sampling, ids, partial(finish, index))
+
+
+def _chosen(
+    executor: Executor, select: Select, encoded: list[list[int]], logprobs: list[list[float]], scores: list[float]
+) -> None:
+    best = max(range(len(scores)), key=lambda i: scores[i])
+    written = executor.written
+    written.ids += encoded[best]
+    written.pending = []
+    written.text += select.choices[best]
+    if executor.settings.stream:
+        executor.chunks.append((select.name, select.choices[best], {}))
+    meta = {"choices": select.choices, "scores": scores, "token_logprobs": logprobs}
+    executor.set(select.name, select.choices[best], meta)
+    executor.resume()
+
+
+def _common(text: list[int], ids: list[int]) -> int:
+    """Leading ids that both share."""
+    shared = 0
+    while shared < min(len(text), len(ids)) and text[shared] == ids[shared]:
+        shared += 1
+    return shared
