@@ -23,7 +23,8 @@ class Node:
     """
 
     __slots__ = (
-        "_ids", "_slots", "children", "hits", "is_queued", "last_use", "locks", "parent", "priority", "size", "space", "start",
+        "_ids", "_slots", "children", "demoted", "hits", "is_queued", "last_use", "locks", "parent", "priority", "size",
+        "space", "start",
     )  # fmt: skip
 
     def __init__(self, space: Space, parent: Node | None, start: int, ids: Ids, slots: Slots) -> None:
@@ -39,6 +40,7 @@ class Node:
         self.hits = 0  # matches that went through here
         self.priority = 0  # the highest of the matches that went through here
         self.is_queued = False  # in the eviction queue
+        self.demoted = (0, 0)  # positions between these are in a lower tier too
 
     @property
     def ids(self) -> Ids:
@@ -60,6 +62,15 @@ class Node:
         while node.parent is not None:
             depth, node = depth + 1, node.parent
         return depth
+
+    def walk(self) -> tuple[Ids, Slots]:
+        """All ids and slots from position 0 to the end of this node."""
+        ids, slots = np.empty(self.end, np.int32), np.empty(self.end, np.int32)
+        node = self
+        while node.parent is not None:
+            ids[node.start : node.end], slots[node.start : node.end] = node.ids, node.slots
+            node = node.parent
+        return ids, slots
 
     def append_one(self, id: int, slot: int) -> None:
         """`append` for one token, several times as fast."""
