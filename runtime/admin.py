@@ -28,6 +28,13 @@ class PolicyArgs(msgspec.Struct, forbid_unknown_fields=True):
     policy: str
 
 
+class QuotaArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """What a namespace holds up to `num_slots` is never evicted for others; None takes that back."""
+
+    namespace: str
+    num_slots: int | None = None
+
+
 class SnapshotArgs(msgspec.Struct, forbid_unknown_fields=True):
     """A file on the backend's machine, and for `save` what of the tree goes into it: a namespace, or a prefix in it."""
 
@@ -53,6 +60,7 @@ class Admin:
             "pin": (PrefixArgs, self._pin),
             "unpin": (PrefixArgs, self._unpin),
             "policy": (PolicyArgs, self._policy),
+            "quota": (QuotaArgs, self._quota),
             "save": (SnapshotArgs, self._save),
             "load": (SnapshotArgs, self._load),
         }
@@ -94,6 +102,13 @@ class Admin:
     def _policy(self, args: PolicyArgs) -> object:
         self._system.scheduler.set_policy(args.policy)
         return args.policy
+
+    def _quota(self, args: QuotaArgs) -> object:
+        tree = self._system.tree
+        if args.num_slots is not None and not 0 <= args.num_slots <= tree.num_slots:
+            raise InvalidRequest(f"num_slots must be between 0 and {tree.num_slots}, not {args.num_slots}")
+        tree.set_quota(args.namespace, args.num_slots)
+        return {}
 
     def _save(self, args: SnapshotArgs) -> object:
         system = self._system

@@ -77,7 +77,7 @@ def assemble(
         max_rows=options.max_rows or MAX_ROWS,
         threads=options.threads,
     )
-    tree = RadixTree(num_slots)
+    tree = RadixTree(num_slots, eviction=options.eviction, ttl=options.ttl)
     grammars = GrammarJobs(tokenizer, wake)
     given = {"max_running": options.max_running, "max_waiting": options.max_queue}
     scheduler = Scheduler(

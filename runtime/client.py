@@ -150,7 +150,7 @@ class Client:
                 call.cancel()
 
     def ask(self, what: str, **args: Any) -> Any:
-        """An admin call: info, stats, flush, tree, pin, unpin, save, load, policy."""
+        """An admin call: info, stats, flush, tree, pin, unpin, save, load, policy, quota."""
         return value_of(self._wait(self._ask(what, args)))
 
     async def aask(self, what: str, **args: Any) -> Any:

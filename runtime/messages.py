@@ -70,7 +70,7 @@ class Ask(msgspec.Struct, tag=True, omit_defaults=True):
     """An admin call, answered by one `Answer` or `Failed`. `args` are the call's own."""
 
     rid: str
-    what: Literal["info", "stats", "flush", "tree", "pin", "unpin", "save", "load", "policy"]
+    what: Literal["info", "stats", "flush", "tree", "pin", "unpin", "save", "load", "policy", "quota"]
     args: dict[str, object] = {}
 
 

@@ -19,6 +19,8 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     context_length: int | None = None  # longest prompt and answer together; None: the model's
     max_running: int | None = None  # requests that share a batch
     max_queue: int | None = None  # requests that may wait
-    policy: str = "lpm"
+    policy: str = "lpm"  # who of those that wait goes first: fcfs, lpm, dfs-weight
+    eviction: Literal["lru", "lfu", "priority"] = "lru"  # what of the cache goes first when room is needed
+    ttl: float | None = None  # seconds after which cache that nobody uses is forgotten
     speculative: Literal["auto", "off", "ngram"] = "auto"  # auto: n-gram drafts where they can't change a bit (cpu)
     check: bool = False  # verify the tree after each step (slow)

@@ -231,10 +231,11 @@ class Scheduler:
     def _lock_path(self, request: RequestState) -> bool:
         """Match and extend a request's path, if there is room for it and for what the running ones need next."""
         tree = self.tree
-        path = tree.match(request.ids, request.message.namespace)
+        namespace = request.message.namespace
+        path = tree.match(request.ids, namespace, priority=request.message.priority)
         reserve = 4 * (len(self._decoding) + len(self._reading))
         try:
-            if tree.num_free + tree.num_evictable < len(request.ids) - len(path) + reserve:
+            if tree.available(namespace) < len(request.ids) - len(path) + reserve:
                 raise OutOfSlots("no room yet")
             path.extend(request.ids[len(path) :])
         except OutOfSlots:
@@ -384,10 +385,9 @@ class Scheduler:
         return self.tree.peek(request.ids, request.message.namespace)
 
     def _too_large(self, request: RequestState) -> str:
-        tree = self.tree
         return (
-            f"the request needs {len(request.ids)} KV slots but only {tree.num_free + tree.num_evictable} of "
-            f"{tree.num_slots} can be freed; shorten it, unpin prefixes or start the backend with more slots"
+            f"the request needs {len(request.ids)} KV slots but only {self.tree.available(request.message.namespace)} of "
+            f"{self.tree.num_slots} can be freed; shorten it, unpin prefixes or start the backend with more slots"
         )
 
 

@@ -54,3 +54,20 @@ def test_slots_are_all_given_back_at_the_end() -> None:
     driver.finish()
     driver.tree.flush()
     assert driver.tree.num_free == 128
+
+
+def test_a_quota_keeps_one_tenant_from_evicting_another() -> None:
+    driver = Driver(num_slots=128)
+    driver.tree.set_quota("mine", 32)
+    driver.complete("m" * 30, max_tokens=1, namespace="mine")
+    for i in range(20):
+        driver.complete(f"other tenant {i} {'x' * 40}", max_tokens=4, namespace="others")
+    assert driver.complete("m" * 30, max_tokens=1, namespace="mine").usage.cached_tokens == 29
+
+
+def test_a_priority_protects_what_it_computed_from_eviction() -> None:
+    driver = Driver(num_slots=128, eviction="priority")
+    driver.complete("p" * 30, max_tokens=1, priority=5)
+    for i in range(20):
+        driver.complete(f"nothing special {i} {'x' * 40}", max_tokens=4)
+    assert driver.complete("p" * 30, max_tokens=1).usage.cached_tokens == 29
