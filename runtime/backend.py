@@ -136,7 +136,7 @@ class Backend:
         outbox = system.scheduler.outbox
         try:
             outbox.answer(client, ask.rid, admin.answer(ask))
-        except (SapwoodError, OSError) as error:
+        except (SapwoodError, OSError, ValueError) as error:  # ValueError: a path that is none
             outbox.fail(client, ask.rid, error)
 
     def _send(self, system: System) -> None:
