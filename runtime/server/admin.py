@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -38,9 +39,9 @@ class PrefixRequest(msgspec.Struct):
 
 
 class SnapshotRequest(msgspec.Struct):
-    """A snapshot file on the server's machine."""
+    """A snapshot by name: a file in the server's data folder, so that clients can't write elsewhere."""
 
-    path: str
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$")]
     cache_salt: str | None = None
 
 
@@ -153,16 +154,25 @@ async def _prefix(request: Request) -> tuple[Service, list[int], str]:
 async def save(request: Request) -> Response:
     """Write the tree's keys and values to a file."""
     fields = await read(request, msgspec.json.Decoder(SnapshotRequest))
-    answer = await service_of(request).client.aask("save", path=fields.path, namespace=fields.cache_salt or "")
-    return JsonResponse({"saved": answer})
+    service = service_of(request)
+    file = _snapshot(service, fields.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return JsonResponse(await service.client.aask("save", path=str(file), namespace=fields.cache_salt or ""))
 
 
 @router.post("/cache/load", openapi_extra=body(SnapshotRequest))
 async def load(request: Request) -> Response:
     """Read a snapshot back into the tree; one of another model is refused."""
     fields = await read(request, msgspec.json.Decoder(SnapshotRequest))
-    answer = await service_of(request).client.aask("load", path=fields.path, namespace=fields.cache_salt or "")
-    return JsonResponse({"loaded": answer})
+    service = service_of(request)
+    file = _snapshot(service, fields.name)
+    if not file.is_file():
+        raise ApiError(404, f"there is no snapshot {fields.name!r}; /cache/save makes one", param="name")
+    return JsonResponse(await service.client.aask("load", path=str(file), namespace=fields.cache_salt or ""))
+
+
+def _snapshot(service: Service, name: str) -> Path:
+    return service.config.data_folder / "snapshots" / name
 
 
 @router.post("/policy", openapi_extra=body(PolicyRequest))

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
-from platformdirs import user_data_path
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -67,7 +65,7 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     """The ASGI app over a connected client. It doesn't own the client: who made it closes it."""
     config = config or ServerConfig()
     service = Service(client, config)
-    storage = cache(lambda: Storage(Path(config.data_dir or user_data_path("sapwood"))))
+    storage = cache(lambda: Storage(config.data_folder))
     runner = batches.BatchRunner(service, storage)
 
     @asynccontextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
+from platformdirs import user_data_path
 
 
 class ServerConfig(msgspec.Struct, kw_only=True, frozen=True):
@@ -28,4 +30,9 @@ class ServerConfig(msgspec.Struct, kw_only=True, frozen=True):
     logprob_layout: Literal["current", "legacy"] = "current"  # of /generate, see docs/server.md
     tool_format: str | None = None  # None: found from the chat template
     reasoning_format: str | None = None
-    data_dir: str | None = None  # files and batches; None: the user's cache folder
+    data_dir: str | None = None  # files, batches, snapshots; None: the user's data folder
+
+    @property
+    def data_folder(self) -> Path:
+        """Where files, batches and snapshots are kept."""
+        return Path(self.data_dir) if self.data_dir else user_data_path("sapwood")

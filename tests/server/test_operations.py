@@ -154,6 +154,19 @@ def test_a_pinned_prefix_survives(http: httpx.Client) -> None:
     assert http.post("/unpin", json={"text": "keep this in mind"}).status_code == 200
 
 
+def test_a_snapshot_brings_the_tree_back(http: httpx.Client) -> None:
+    prompt = {"prompt": "a text that is worth keeping over a restart", "max_tokens": 1}
+    http.post("/v1/completions", json=prompt)
+    assert http.post("/cache/save", json={"name": "first"}).json()["num_tokens"] > 0
+    assert http.post("/flush_cache").status_code == 200
+    assert http.post("/cache/load", json={"name": "first"}).json()["num_tokens"] > 0
+    usage = http.post("/v1/completions", json=prompt).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 1
+    assert http.post("/cache/load", json={"name": "second"}).status_code == 404
+    for name in ("", "../out", "/tmp/out", "a/b"):
+        assert http.post("/cache/save", json={"name": name}).status_code == 400
+
+
 def test_a_port_in_use_is_one_clear_sentence() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(InvalidRequest, match="is in use.*--port"):
         listen("127.0.0.1", taken.getsockname()[1])
