@@ -9,12 +9,13 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sapwood.constrained.drawing import Form, draw, walk
-from sapwood.constrained.jump import canonical_jump
+from sapwood.constrained.jump import Detours, canonical_jump
 from sapwood.constrained.regex import parse
 from sapwood.constrained.regex.tree import build
 from sapwood.constrained.schema import lower_schema
@@ -27,15 +28,30 @@ MAX_SAMPLE = 20_000  # bytes
 MAX_FORCED = 4096  # bytes that are looked ahead
 MAX_VOCABULARIES = 4
 
-_vocabularies: dict[str, _grammar.Vocabulary] = {}
+MAX_MASKS = 1000  # of a grammar, that are kept
+
+
+class _Known(NamedTuple):
+    """What is kept of a vocabulary."""
+
+    native: _grammar.Vocabulary
+    detours: Detours
+
+
+_vocabularies: dict[str, _Known] = {}
 
 
 class AutomatonGrammar:
     """A compiled schema, regular expression or list of choices."""
 
-    def __init__(self, native: _grammar.Grammar, vocabulary: Vocabulary, num_words: int, json: bool) -> None:
+    def __init__(
+        self, native: _grammar.Grammar, vocabulary: Vocabulary, num_words: int, json: bool, fixed: bool
+    ) -> None:
         self.native = native
         self.json = json
+        self.fixed = fixed  # one layout: masks keep to the tokenizer's way of cutting it
+        self.detours = _of_vocabulary(vocabulary).detours
+        self.masks: dict[int, npt.NDArray[np.uint32]] = {}  # without detours, by place
         self.vocabulary = vocabulary
         self.num_words = num_words
 
@@ -107,10 +123,30 @@ class AutomatonMatcher:
         self._ids: list[int] = []
 
     def mask(self) -> npt.NDArray[np.uint32]:
-        words = np.empty(self._grammar.num_words, np.uint32)
         with grammar_errors():
-            self._native.fill_mask(words)
+            return self._straight_mask() if self._grammar.fixed else self._full_mask()
+
+    def _full_mask(self) -> npt.NDArray[np.uint32]:
+        words = np.empty(self._grammar.num_words, np.uint32)
+        self._native.fill_mask(words)
         return words
+
+    def _straight_mask(self) -> npt.NDArray[np.uint32]:
+        """Without the tokens that the tokenizer would not use here, unless there are no others."""
+        masks = self._grammar.masks
+        place = self._native.place()
+        found = masks.get(place)
+        if found is None:
+            full = self._full_mask()
+            found = full.copy()
+            for id in self._grammar.detours.find(self._native):
+                found[id // 32] &= ~np.uint32(1 << id % 32)
+            if not found.any():
+                found = full
+            if len(masks) >= MAX_MASKS:
+                masks.clear()
+            masks[place] = found
+        return found.copy()
 
     def advance(self, id: int) -> None:
         with grammar_errors():
@@ -125,7 +161,9 @@ class AutomatonMatcher:
     def jump(self) -> list[int]:
         with grammar_errors():
             forced = self._native.forced(MAX_FORCED)
-            return canonical_jump(self._native, self._grammar.vocabulary, self._ids, forced) if forced else []
+            if not forced:
+                return []
+            return canonical_jump(self._native, self._grammar.vocabulary, self._ids, forced, self._grammar.fixed)
 
     def rollback(self, n: int) -> None:
         self._native.rollback(n)
@@ -159,7 +197,7 @@ def from_schema(
     with grammar_errors():
         root = lower_schema(schema, builder, compact, deadline)
         builder.satisfiable(root)  # finds what is costly now rather than in the middle of a text
-    return _finish(builder, root, vocabulary, raw=False)
+    return _finish(builder, root, vocabulary, raw=False, fixed=compact)
 
 
 def from_regex(pattern: str, vocabulary: Vocabulary, *, timeout: float) -> AutomatonGrammar:
@@ -171,7 +209,7 @@ def from_regex(pattern: str, vocabulary: Vocabulary, *, timeout: float) -> Autom
         source = builder.pattern_source(regex, build(parse(pattern, "python"), regex), False)
         root = builder.pattern(source)
         builder.satisfiable(root)
-    return _finish(builder, root, vocabulary, raw=True)
+    return _finish(builder, root, vocabulary, raw=True, fixed=True)
 
 
 def from_choices(choices: Sequence[str], vocabulary: Vocabulary) -> AutomatonGrammar:
@@ -181,22 +219,24 @@ def from_choices(choices: Sequence[str], vocabulary: Vocabulary) -> AutomatonGra
     builder = _grammar.SchemaBuilder(True, False, MAX_BYTES)
     with grammar_errors():
         root = builder.in_texts(list(choices))
-    return _finish(builder, root, vocabulary, raw=True)
+    return _finish(builder, root, vocabulary, raw=True, fixed=True)
 
 
-def _finish(builder: _grammar.SchemaBuilder, root: int, vocabulary: Vocabulary, *, raw: bool) -> AutomatonGrammar:
+def _finish(
+    builder: _grammar.SchemaBuilder, root: int, vocabulary: Vocabulary, *, raw: bool, fixed: bool
+) -> AutomatonGrammar:
     with grammar_errors():
-        native = _grammar.Grammar(builder, root, raw, _native_vocabulary(vocabulary))
-    return AutomatonGrammar(native, vocabulary, (vocabulary.vocab_size + 31) // 32, json=not raw)
+        native = _grammar.Grammar(builder, root, raw, _of_vocabulary(vocabulary).native)
+    return AutomatonGrammar(native, vocabulary, (vocabulary.vocab_size + 31) // 32, json=not raw, fixed=fixed)
 
 
-def _native_vocabulary(vocabulary: Vocabulary) -> _grammar.Vocabulary:
-    """The tree of a vocabulary's tokens; building one takes a noticeable time, so the last few are kept."""
+def _of_vocabulary(vocabulary: Vocabulary) -> _Known:
+    """Building the tree of a vocabulary's tokens takes a noticeable time, so the last few are kept."""
     found = _vocabularies.get(vocabulary.fingerprint)
     if found is None:
         while len(_vocabularies) >= MAX_VOCABULARIES:
             _vocabularies.pop(next(iter(_vocabularies)))
         tokens = list(vocabulary.token_bytes)
-        found = _grammar.Vocabulary(tokens, vocabulary.vocab_size, sorted(vocabulary.eos_ids))
-        _vocabularies[vocabulary.fingerprint] = found
+        native = _grammar.Vocabulary(tokens, vocabulary.vocab_size, sorted(vocabulary.eos_ids))
+        found = _vocabularies[vocabulary.fingerprint] = _Known(native, Detours(vocabulary))
     return found

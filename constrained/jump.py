@@ -5,6 +5,9 @@
     held back                       ^^ " may grow:  some longer token, e.g. ' "A', may begin there
 
 Nothing that is out ever changes, so the KV never rolls back, and ids == encode(text) holds after a jump.
+
+A model that cuts forced text in a way of its own would end all jumps: after `",` | `"` the tokenizer's `","` can't come
+any more. So where whitespace and order are fixed, masks leave such tokens out (`detours`), jumping or not.
 """
 
 from __future__ import annotations
@@ -15,10 +18,17 @@ from sapwood.constrained.vocabulary import Vocabulary
 from sapwood.kernels import _grammar
 
 LOOK_BACK = 8  # tokens that are encoded again together with the forced bytes
+MAX_GROWTH = 40  # bytes: no token is longer, or it would not be worth waiting for
+MAX_REMEMBERED = 100_000
 
 
-def canonical_jump(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int], forced: bytes) -> list[int]:
-    """The forced tokens that may be appended to `ids` now; may be empty."""
+def canonical_jump(
+    native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int], forced: bytes, straight: bool
+) -> list[int]:
+    """The forced tokens that may be appended to `ids` now; may be empty.
+
+    `straight`: masks are without detours, so that a longer token can begin only where a token of the jump begins.
+    """
     start, before = _context(native, vocabulary, ids)
     text = _whole_characters(before + forced)
     if len(text) <= len(before):
@@ -28,17 +38,48 @@ def canonical_jump(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequen
     tokens = vocabulary.token_bytes
     if encoded[: len(known)] != known or b"".join(tokens[id] for id in encoded) != text:
         return []
-    safe = _safe_bytes(native, before, text)
-    if safe < len(text):  # what stands before the unsafe rest, were it alone, must be cut the same way
-        head = _whole_characters(text[:safe])
-        encoded = _common_prefix(encoded, vocabulary.encode(head.decode()))
-        size = 0
-        for count, id in enumerate(encoded):
-            size += len(tokens[id])
-            if size > safe:
-                encoded = encoded[:count]
-                break
+    begin = len(before)
+    for count, id in enumerate(encoded[len(known) :]):
+        end = begin + len(tokens[id])
+        for at in range(max(begin, len(text) - MAX_GROWTH), begin + 1 if straight else end):
+            if native.extends(text[len(before) : at], text[at:]):
+                return encoded[len(known) : len(known) + count]
+        begin = end
     return encoded[len(known) :]
+
+
+class Detours:
+    """Which tokens cut what is forced after them in another way than the tokenizer does. Remembers what it asked it."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._known: dict[tuple[int, bytes], bool] = {}
+
+    def find(self, native: _grammar.Matcher) -> list[int]:
+        """Tokens that may come now, but that a longer one would replace once the forced bytes have followed."""
+        out = []
+        for ids, forced in native.committed():
+            word = forced[:1].isalnum() or forced[0] >= 0x80
+            forced = _whole_characters(forced if word else forced[:4])
+            out += [id for id in ids if self._is_detour(id, forced)]
+        return out
+
+    def _is_detour(self, id: int, forced: bytes) -> bool:
+        found = self._known.get((id, forced))
+        if found is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            found = self._known[id, forced] = self._ask(id, forced)
+        return found
+
+    def _ask(self, id: int, forced: bytes) -> bool:
+        token = self._vocabulary.token_bytes[id]
+        try:
+            alone = self._vocabulary.encode(token.decode())
+            longer = self._vocabulary.encode((token + forced).decode())
+        except UnicodeDecodeError:
+            return False
+        return alone == [id] and longer[:1] != [id]
 
 
 def _context(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[int, bytes]:
@@ -57,18 +98,3 @@ def _whole_characters(text: bytes) -> bytes:
             size = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return text if back >= size else text[:-back]
     return text
-
-
-def _safe_bytes(native: _grammar.Matcher, before: bytes, text: bytes) -> int:
-    """How many bytes of `text` no allowed token can reach over the end of `text` from."""
-    for begin in range(max(len(before), len(text) - 40), len(text)):
-        if native.extends(text[len(before) : begin], text[begin:]):
-            return begin
-    return len(text)
-
-
-def _common_prefix(a: list[int], b: list[int]) -> list[int]:
-    size = 0
-    while size < min(len(a), len(b)) and a[size] == b[size]:
-        size += 1
-    return a[:size]

@@ -10,6 +10,12 @@
 
 namespace sapwood {
 
+// Allowed tokens after which `forced` must come; some longer token covers a part of that as well.
+struct Committed {
+    std::vector<int> tokens;
+    std::string forced;
+};
+
 class Masks {
 public:
     Masks(Json& json, const Vocabulary& vocabulary) : json_(json), vocabulary_(vocabulary) {}
@@ -18,8 +24,15 @@ public:
     const std::vector<std::uint32_t>& at(const Cursor& cursor);
     // Whether a token longer than `tail` that begins with it may come.
     bool extends(const Cursor& cursor, const std::string& tail);
+    // The tokens that decide what follows them, so that only one way to cut it into tokens is the tokenizer's.
+    std::vector<Committed> committed(const Cursor& cursor);
+    int forced_byte(const Cursor& cursor);  // -1: none or several may come
 
 private:
+    // Of the nodes [first, last), which a cursor stands in front of.
+    void find_committed(const Trie& trie, int first, int last, const Cursor& cursor, std::vector<Committed>& out);
+    void find_committed_inside(const Cursor& cursor, std::vector<Committed>& out);
+    void add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out);
     // Tokens that stay within a text, and where they leave it; for all places alike.
     struct Inside {
         std::vector<std::uint32_t> words;

@@ -62,16 +62,9 @@ void Matcher::rollback(int n) {
     text_.resize(ends_.back());
 }
 
-int Matcher::forced_byte(const Cursor& cursor) {
-    if (grammar_->json.may_end(cursor)) return -1;
-    int found = -1;
-    for (int byte = 0; byte < 256; ++byte) {
-        Cursor next = cursor;
-        if (!grammar_->json.step(next, static_cast<std::uint8_t>(byte))) continue;
-        if (found >= 0) return -1;
-        found = byte;
-    }
-    return found;
+std::vector<Committed> Matcher::committed() {
+    start_clock();
+    return ended_ ? std::vector<Committed>{} : grammar_->masks.committed(cursors_.back());
 }
 
 std::string Matcher::forced(int most) {
@@ -80,7 +73,7 @@ std::string Matcher::forced(int most) {
     if (ended_) return out;
     Cursor at = cursors_.back();
     while (static_cast<int>(out.size()) < most) {
-        int byte = forced_byte(at);
+        int byte = grammar_->masks.forced_byte(at);
         if (byte < 0) break;
         grammar_->json.step(at, static_cast<std::uint8_t>(byte));
         out.push_back(static_cast<char>(byte));

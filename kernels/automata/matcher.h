@@ -31,6 +31,7 @@ public:
     void rollback(int n);
     std::string forced(int most);
     std::vector<int> allowed_bytes();
+    std::vector<Committed> committed();
     bool in_text() const;    // or a key
     // A byte on a short way to the end of the text or key that is being written, for samples; -1: unknown.
     int toward_end();
@@ -48,8 +49,6 @@ private:
     void start_clock();
     int toward_known_key(const Cursor& c);
     int toward_text_end(const Cursor& c);
-    int forced_byte(const Cursor& cursor);  // -1: none or several
-
     std::shared_ptr<Grammar> grammar_;
     std::vector<Cursor> cursors_;  // after each token
     std::vector<int> ends_;        // bytes after each token

@@ -192,6 +192,11 @@ NB_MODULE(_grammar, m) {
         .def("rollback", &Matcher::rollback, "n"_a)
         .def("forced", [](Matcher& self, int most) { return to_bytes(self.forced(most)); }, "most"_a)
         .def("allowed_bytes", &Matcher::allowed_bytes)
+        .def("committed", [](Matcher& self) {
+            std::vector<std::pair<std::vector<int>, nb::bytes>> out;
+            for (const Committed& c : self.committed()) out.emplace_back(c.tokens, to_bytes(c.forced));
+            return out;
+        })
         .def("in_text", &Matcher::in_text)
         .def("toward_end", &Matcher::toward_end)
         .def("extends", [](Matcher& self, nb::bytes bytes, nb::bytes tail) { return self.extends(to_string(bytes), to_string(tail)); },
