@@ -56,28 +56,34 @@ def prepare(service: Service, fields: ChatRequest) -> Chat:
     configured = service.config.tool_format
     format = FORMATS[configured] if configured else format_of(template)
     plan = plan_tools(fields.tools, fields.tool_choice, fields.parallel_tool_calls, format)
-    grammar = grammar_of(fields)
-    if plan.mode != "none":
-        if grammar is not None and plan.mode != "auto":
-            raise invalid(
-                "tool_choice already fixes the output's form; leave response_format and grammars out", "tool_choice"
-            )
-        grammar = grammar or plan.grammar()
+    wanted = grammar_of(fields)
+    calling = plan.mode in ("required", "named")
+    if wanted is not None and calling:
+        raise invalid(
+            "tool_choice already fixes the output's form; leave response_format and grammars out", "tool_choice"
+        )
     if fields.top_logprobs and not fields.logprobs:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
     template_fields = dict(fields.chat_template_kwargs or {})
     if fields.reasoning_effort:
         template_fields.setdefault("reasoning_effort", fields.reasoning_effort)
         template_fields.setdefault("enable_thinking", fields.reasoning_effort != "none")
-    continued = bool(fields.continue_final_message)
-    ids, text = chat_ids(service, fields.messages, plan, template_fields, continued=continued)
-    reasoning = "<think>" in template or service.config.reasoning_format == "think"
+    constrained = calling or wanted is not None
+    ids, thinking = chat_ids(
+        service,
+        fields.messages,
+        plan,
+        template_fields,
+        continued=bool(fields.continue_final_message),
+        constrained=constrained,
+    )
+    thinks = "<think>" in template or service.config.reasoning_format == "think"
     asked = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     sampling = sampling_of(
         fields,
         max_tokens=service.room(ids, asked),
-        grammar=grammar,
+        grammar=wanted or plan.grammar(),
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
     )
     jobs = samples(service.job(ids, sampling, fields), fields.n or 1)
-    return Chat(fields, jobs, plan, reasoning, text.rstrip().endswith("<think>"))
+    return Chat(fields, jobs, plan, thinks and not constrained, thinking)

@@ -20,10 +20,12 @@ def chat_ids(
     template_fields: dict[str, Any],
     *,
     continued: bool = False,
-) -> tuple[list[int], str]:
-    """The prompt's ids, and its text (whose end shows whether it leaves a think tag open).
+    constrained: bool = False,
+) -> tuple[list[int], bool]:
+    """The prompt's ids, and whether it ends within a think tag.
 
-    `continued`: the last message is the assistant's and its text is to be continued.
+    `continued`: the last message is the assistant's and its text is to be continued. `constrained`: all of the answer
+    follows a grammar, so a think tag that the template opens is closed again.
     """
     turns = [normal(message, f"messages[{i}]") for i, message in enumerate(messages)]
     if not turns:
@@ -40,10 +42,13 @@ def chat_ids(
             raise invalid("continue_final_message needs a last message of the assistant's", "continue_final_message")
         opening = turns.pop()["content"]
     text = service.tokenizer.render(turns, tools=tools, add_generation_prompt=True, **template_fields)
+    thinking = text.rstrip().endswith("<think>")
+    if thinking and constrained:
+        text += "\n</think>\n\n"
     text += opening + plan.prefix()
     ids = service.tokenizer.encode(text, special=True)
     service.check_prompt(ids, "messages")
-    return ids, text
+    return ids, thinking and not constrained
 
 
 def normal(message: dict[str, Any], where: str) -> dict[str, Any]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import openai
 import pytest
 from hypothesis import given, strategies as st
 
+from sapwood.runtime.fake import fake_tokenizer
+from sapwood.runtime.server.chat_fields import ChatRequest, prepare
+from sapwood.runtime.server.config import ServerConfig
 from sapwood.runtime.server.reader import Calls, Part, Pythonic, Reader, Reasoning
+from sapwood.runtime.server.service import Service
 from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, Function, Tool, ToolFormat, format_of
 
 HELLO: Any = [{"role": "user", "content": "weather?"}]
@@ -79,6 +84,18 @@ def test_python_calls_are_read_when_complete() -> None:
     assert read(Pythonic(), list(text)) == expected
     assert read(Pythonic(), ["[1, 2]", " is a list"]) == [("content", "[1, 2] is a list")]
     assert read(Pythonic(), ["It is ", "[f()]"]) == [("content", "It is [f()]")]
+
+
+@pytest.mark.parametrize(("fields", "thinking"), [({}, True), ({"regex": "yes"}, False), ({"choices": ["a"]}, False)])
+def test_a_think_tag_that_the_template_opens_is_closed_before_a_grammar(fields: dict[str, Any], thinking: bool) -> None:
+    tokenizer = fake_tokenizer()
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}<think>\n"
+    info = SimpleNamespace(vocab_size=tokenizer.vocab_size, context_length=4096)
+    service: Any = Service(SimpleNamespace(tokenizer=tokenizer, info=info), ServerConfig())  # type: ignore[arg-type]
+    chat = prepare(service, ChatRequest(messages=HELLO, **fields))
+    text = tokenizer.decode(chat.jobs[0].ids)
+    assert chat.thinking is thinking and chat.reasoning is thinking
+    assert text.endswith("<think>\n" if thinking else "</think>\n\n")
 
 
 def test_the_format_is_found_from_the_template() -> None:
