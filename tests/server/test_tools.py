@@ -89,13 +89,13 @@ def test_python_calls_are_read_when_complete() -> None:
 @pytest.mark.parametrize(("fields", "thinking"), [({}, True), ({"regex": "yes"}, False), ({"choices": ["a"]}, False)])
 def test_a_think_tag_that_the_template_opens_is_closed_before_a_grammar(fields: dict[str, Any], thinking: bool) -> None:
     tokenizer = fake_tokenizer()
-    tokenizer.chat_template = "{{ messages[-1]['content'] }}<think>\n"
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}<think>"
     info = SimpleNamespace(vocab_size=tokenizer.vocab_size, context_length=4096)
     service: Any = Service(SimpleNamespace(tokenizer=tokenizer, info=info), ServerConfig())  # type: ignore[arg-type]
     chat = prepare(service, ChatRequest(messages=HELLO, **fields))
     text = tokenizer.decode(chat.jobs[0].ids)
     assert chat.thinking is thinking and chat.reasoning is thinking
-    assert text.endswith("<think>\n" if thinking else "</think>\n\n")
+    assert text.endswith("<think>" if thinking else "</think>\n\n")
 
 
 def test_the_format_is_found_from_the_template() -> None:
