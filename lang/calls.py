@@ -30,7 +30,7 @@ def generate(executor: Executor, gen: Gen) -> None:
         nonlocal left
         results[index] = (ids, chunk, text)
         left -= 1
-        if not left:
+        if left == 0:
             _generated(executor, gen, [result for result in results if result is not None])
 
     def piece(chunk: Chunk) -> None:
@@ -39,6 +39,10 @@ def generate(executor: Executor, gen: Gen) -> None:
         executor.notify()
 
     def failed(error: Exception) -> None:
+        nonlocal left
+        if left <= 0:
+            return
+        left = 0  # the other samples no longer count
         value = gen.on_error(error) if callable(gen.on_error) else None
         executor.set(gen.name, value, {"error": str(error)})
         executor.write(value if isinstance(value, str) else "")

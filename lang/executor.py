@@ -18,9 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sapwood.errors import DeadlineExceeded, InvalidRequest, Overloaded, SapwoodError
-from sapwood.lang.backends import Backend, Call, missing
+from sapwood.lang.backends import Backend, Call
+from sapwood.lang.calls import choose, generate
 from sapwood.lang.encoding import Piece, encode
-from sapwood.lang.expressions import Expression, Gen, Reasoning, RoleBegin, RoleEnd, Select, Text, VarBegin, VarEnd
+from sapwood.lang.expressions import (
+    Expression,
+    Gen,
+    Reasoning,
+    RoleBegin,
+    RoleEnd,
+    Select,
+    Text,
+    VarBegin,
+    VarEnd,
+    needs,
+)
 from sapwood.lang.turns import turn
 from sapwood.lang.waiting import Waiter
 from sapwood.runtime.completion import Assembler, Chunk
@@ -120,9 +132,11 @@ class Executor:
     def append(self, expressions: list[Expression]) -> None:
         """Queue operations. Raises InvalidRequest, and queues nothing, if the backend can't do one of them."""
         for expression in expressions:
-            lacking = missing(self.backend, expression)
+            lacking = needs(expression) & getattr(self.backend, "lacks", frozenset())
             if lacking:
-                raise InvalidRequest(f"this program needs {lacking}, which its backend doesn't offer")
+                raise InvalidRequest(
+                    f"this program needs {', '.join(sorted(lacking))}, which its backend doesn't offer"
+                )
         with self._lock:
             self._operations.extend(expressions)
         self._pump()
@@ -285,8 +299,11 @@ class Executor:
         written = self.written
         if isinstance(operation, Text):
             self.write(operation.text)
-        elif isinstance(operation, (Gen, Select)):
-            operation.start(self)
+        elif isinstance(operation, Gen):
+            generate(self, operation)
+            return True
+        elif isinstance(operation, Select):
+            choose(self, operation)
             return True
         elif isinstance(operation, RoleBegin):
             self._begin_role(operation.role)

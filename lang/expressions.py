@@ -8,12 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from sapwood.lang.choices import METHODS
 from sapwood.runtime.messages import GrammarSpec
 
 Role = str
-Appendable = "str | Expression"
+# What becomes of a failed call: the program fails where it is read; the variable is None; or what a function makes of it.
+OnError = Literal["raise", "none"] | Callable[[Exception], Any]
+# What a server that takes only text may lack; a backend names these in `lacks`.
+GRAMMARS = ("regex", "json_schema", "choices", "lark", "ebnf", "gbnf", "structural_tag")
 
 
 class Expression:
@@ -45,6 +49,7 @@ class Gen(Expression):
     n: int = 1
     convert: Callable[[str], Any] | None = None  # from the text to the variable's value
     line: str = ""  # where the program asked for it
+    on_error: OnError = "raise"
 
 
 @dataclass(eq=False)
@@ -53,6 +58,12 @@ class Select(Expression):
     choices: list[str]
     method: str = "token_length_normalized"
     line: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ValueError("select needs at least one choice")
+        if self.method not in METHODS:
+            raise ValueError(f"there is no choices_method '{self.method}'; choose one of {', '.join(METHODS)}")
 
 
 @dataclass(eq=False)
@@ -98,6 +109,15 @@ def parts(value: object) -> Iterator[Expression]:
         raise ValueError(f"a program can append text and expressions such as gen(), not {type(value).__name__}")
 
 
+def needs(expression: Expression) -> frozenset[str]:
+    """What a backend must offer for it: grammars by kind, "select"."""
+    if isinstance(expression, Select):
+        return frozenset({"select"})
+    if isinstance(expression, Gen) and "grammar" in expression.overrides:
+        return frozenset({expression.overrides["grammar"].kind})
+    return frozenset()
+
+
 def caller_line() -> str:
     """File and line of the code that called into this library."""
     frame = sys._getframe(1)
@@ -108,10 +128,13 @@ def caller_line() -> str:
 
 # SGLang's names of sampling parameters, and ours.
 _RENAMED = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "random_seed": "seed"}
+# Understood and without effect here: logprobs carry ids and are of the output; text of ids is the tokenizer's to give.
+_IGNORED = {"logprob_start_len", "return_text_in_logprobs", "use_thread", "return_logprob", "top_logprobs_num"}
 _FIELDS = (
     "max_tokens", "min_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "logit_bias", "seed", "stop", "stop_token_ids", "ignore_eos", "jump",
 )  # fmt: skip
+SAMPLING_NAMES = frozenset({*_RENAMED, *_FIELDS, *_IGNORED})  # of run(): not the program's own arguments
 
 
 def sampling_overrides(given: dict[str, Any]) -> dict[str, Any]:
@@ -119,6 +142,8 @@ def sampling_overrides(given: dict[str, Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name, value in given.items():
         ours = _RENAMED.get(name, name)
+        if name in _IGNORED:
+            continue
         if ours not in _FIELDS:
             raise TypeError(f"there is no sampling parameter '{name}'")
         if value is None:
@@ -128,6 +153,14 @@ def sampling_overrides(given: dict[str, Any]) -> dict[str, Any]:
         if ours == "top_k" and value < 0:
             value = 0
         chosen[ours] = value
+    return chosen
+
+
+def run_overrides(given: dict[str, Any]) -> dict[str, Any]:
+    """As `sampling_overrides`, for the defaults of a run; return_logprob asks for logprobs of every gen."""
+    chosen = sampling_overrides(given)
+    if given.get("return_logprob"):
+        chosen["logprobs"] = given.get("top_logprobs_num") or 0
     return chosen
 
 
@@ -152,7 +185,7 @@ def gen(
     stop: str | Sequence[str] | None = None,
     temperature: float | None = None,
     choices: Sequence[str] | None = None,
-    choices_method: str = "token_length_normalized",
+    choices_method: str | Callable[..., Any] = "token_length_normalized",
     regex: str | None = None,
     json_schema: str | dict[str, Any] | None = None,
     ebnf: str | None = None,
@@ -164,6 +197,8 @@ def gen(
     logprobs: int | None = None,
     return_logprob: bool | None = None,
     top_logprobs_num: int | None = None,
+    tools: Sequence[Callable[..., Any]] | None = None,
+    on_error: OnError = "raise",
     **sampling: Any,
 ) -> Expression:
     """Generate text into the variable `name`.
@@ -172,14 +207,21 @@ def gen(
     stop_token_ids, ignore_eos) override those of the run; SGLang's names are understood too. At most one grammar: regex,
     json_schema, ebnf, lark, gbnf, structural_tag. `dtype` (int, float, bool, str): text of that form. `schema`: a pydantic
     model, dataclass, TypedDict, Literal, Enum or plain type; the variable is then a value of it. `choices`: a select.
-    `n`: that many samples; the variable is a list and the first goes on in the text.
+    `tools`: functions; the variable is a `ToolCall` of one of them, for `s.call_tools()`. `logprobs`: that many
+    alternatives beside each token's own, in `s.get_meta_info(name)["logprobs"]`. `n`: that many samples; the variable is a
+    list and the first goes on in the text. `on_error`: "raise" (where the variable is read), "none" (the variable is None
+    and the program goes on) or a function from the exception to the value.
     """
     line = caller_line()
     if choices is not None:
-        return Select(name, list(choices), choices_method, line)
+        return Select(name, list(choices), getattr(choices_method, "__name__", choices_method), line)
     overrides = sampling_overrides({"max_tokens": max_tokens, "stop": stop, "temperature": temperature, **sampling})
     convert: Callable[[str], Any] | None = None
-    if schema is not None or dtype is not None:
+    if tools is not None:
+        from sapwood.lang.tools import calling
+
+        json_schema, convert = calling(tools)
+    elif schema is not None or dtype is not None:
         from sapwood.lang.typed import form_of, typed
 
         if schema is not None:
@@ -193,14 +235,14 @@ def gen(
         overrides["grammar"] = grammar
     if logprobs is not None or return_logprob:
         overrides["logprobs"] = logprobs if logprobs is not None else top_logprobs_num or 0
-    return Gen(name, overrides, n, convert, line)
+    return Gen(name, overrides, n, convert, line, on_error)
 
 
 def select(
     name: str | None = None,
     choices: Sequence[str] | None = None,
     *,
-    choices_method: str = "token_length_normalized",
+    choices_method: str | Callable[..., Any] = "token_length_normalized",
     temperature: float = 0.0,
 ) -> Select:
     """Append the likeliest of `choices` to the text and to the variable `name`.
@@ -208,9 +250,7 @@ def select(
     `choices_method`: "token_length_normalized" (mean log probability of a choice's tokens), "greedy_token_selection" (token
     by token, the likeliest goes on) or "unconditional_likelihood_normalized" (mean gain over the choice by itself).
     """
-    if not choices:
-        raise ValueError("select needs at least one choice")
-    return Select(name, list(choices), getattr(choices_method, "name", choices_method), caller_line())
+    return Select(name, list(choices or ()), getattr(choices_method, "__name__", choices_method), caller_line())
 
 
 def gen_int(name: str | None = None, max_tokens: int | None = None, **more: Any) -> Expression:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sapwood.lang.backends import Backend, default_backend
-from sapwood.lang.executor import Executor
-from sapwood.lang.expressions import sampling_overrides
+from sapwood.lang.batch import Results, in_order, progress
+from sapwood.lang.executor import Executor, Settings
+from sapwood.lang.expressions import SAMPLING_NAMES, Gen, run_overrides
 from sapwood.lang.state import ProgramState
-from sapwood.lang.waiting import Hub
 from sapwood.runtime.messages import Sampling
+
+if TYPE_CHECKING:
+    from sapwood.lang.trace import Trace
 
 IN_FLIGHT = 64  # programs of a batch that run at the same time, unless told otherwise
 
-# Arguments of run() that are sampling parameters, not the program's own; SGLang's names are understood.
-_SAMPLING = {
-    "max_new_tokens", "min_new_tokens", "max_tokens", "min_tokens", "stop", "stop_token_ids", "temperature", "top_p",
-    "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "ignore_eos", "seed", "logit_bias",
-}  # fmt: skip
+_PLAIN = Sampling()
 
 
 class Function:
@@ -33,7 +33,8 @@ class Function:
     def __init__(self, body: Callable[..., Any], bound: dict[str, Any] | None = None) -> None:
         self.body = body
         self._bound = bound or {}
-        names = list(inspect.signature(body).parameters)
+        self._signature = inspect.signature(body)
+        names = list(self._signature.parameters)
         if not names:
             raise TypeError(f"the program {body.__name__} needs a first parameter: its state, called s by custom")
         self._names = names[1:]
@@ -42,6 +43,11 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
         return self.run(*args, **kwargs)
+
+    def inline(self, state: ProgramState, *args: Any, **arguments: Any) -> Any:
+        """Run the body on a state that another program began: what `s += program` and `s.call(program)` do."""
+        state.ret_value = self.body(state, *args, **{**arguments, **self._bound})
+        return state.ret_value
 
     def bind(self, **values: Any) -> Function:
         """The same program with these arguments fixed."""
@@ -56,14 +62,17 @@ class Function:
         stream: bool = False,
         backend: Backend | None = None,
         timeout: float | None = None,
+        retries: int = 0,
         **kwargs: Any,
     ) -> ProgramState:
         """Run the body. Returns when it ends; generations may still run, and reading them waits.
 
         Sampling parameters (temperature, max_tokens, ...) become defaults of every `gen`; the others are the program's
-        arguments. `stream`: return at once, and iterate `text_iter()`. `timeout`: seconds for each call.
+        arguments. `stream`: return at once, and iterate `text_iter()`. `timeout`: seconds for the whole program, forks
+        included. `retries`: of calls that the backend had no room for, after growing pauses.
         """
-        state, arguments = self._begin(args, kwargs, backend, stream, timeout)
+        options = {"stream": stream, "timeout": timeout, "retries": retries}
+        state, arguments = self._begin(args, kwargs, backend, options)
         if inspect.iscoroutinefunction(self.body):
             asyncio.run(self._body_async(state, args, arguments))
         elif stream:
@@ -73,10 +82,15 @@ class Function:
         return state
 
     async def run_async(
-        self, *args: Any, backend: Backend | None = None, timeout: float | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        backend: Backend | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        **kwargs: Any,
     ) -> ProgramState:
-        """Run an `async def` program (in which `await s.aget("x")` reads) or a plain one, and wait for all of it."""
-        state, arguments = self._begin(args, kwargs, backend, False, timeout)
+        """Run an `async def` program (in which `await s["x"]` reads) or a plain one, and wait for all of it."""
+        state, arguments = self._begin(args, kwargs, backend, {"timeout": timeout, "retries": retries})
         if inspect.iscoroutinefunction(self.body):
             await self._body_async(state, args, arguments)
         else:
@@ -91,76 +105,89 @@ class Function:
         num_threads: int | str = "auto",
         progress_bar: bool = False,
         generator_style: bool = False,
+        output: str | Path | None = None,
         backend: Backend | None = None,
         timeout: float | None = None,
+        retries: int = 0,
         **sampling: Any,
     ) -> Any:
         """Run the program for every set of arguments, up to `num_threads` ("auto": 64) at a time, on one thread.
 
-        Returns the states in order; with `generator_style` an iterator over them in order. A program that fails keeps its
-        error (`state.error()`) and doesn't disturb the others.
+        Returns the states in order; with `generator_style` an iterator over them in order, which holds no more than it
+        must. With `output` each result becomes a line of that JSONL file as it ends, runs that the file has already are left
+        out, and the number of new lines is returned. A program that fails keeps its error (`state.error()`) and doesn't
+        disturb the others.
         """
         limit = IN_FLIGHT if num_threads == "auto" else max(1, int(num_threads))
-        calls = [self._call_of(arguments, sampling) for arguments in batch]
-        run = self._batches(calls, limit, progress_bar, backend or default_backend() if calls else None, timeout)
-        return run if generator_style else [state for state in run]
+        calls = [self._call_of(arguments) for arguments in batch]
+        kept = None if output is None else Results(output)
+        if kept is not None:
+            calls = [call for call in calls if not kept.has(call)]
+        if not calls:
+            return 0 if kept is not None else iter(()) if generator_style else []
+        chosen, options = backend or default_backend(), {"timeout": timeout, "retries": retries}
 
-    def _batches(
-        self,
-        calls: list[dict[str, Any]],
-        limit: int,
-        progress_bar: bool,
-        backend: Backend | None,
-        timeout: float | None,
-    ) -> Iterator[ProgramState]:
-        size = max(limit * 4, 200)
-        with _progress(len(calls), progress_bar) as advance:
-            for first in range(0, len(calls), size):
-                states: list[ProgramState | None] = [None] * len(calls[first : first + size])
+        def start(index: int) -> tuple[ProgramState, Callable[[], None]]:
+            state, own = self._begin((), {**sampling, **calls[index]}, chosen, options)
+            return state, lambda: self._body_quietly(state, (), own)
 
-                def job(index: int, arguments: dict[str, Any], states: list[Any] = states) -> Callable[[], None]:
-                    def run() -> None:
-                        state, own = self._begin((), dict(arguments), backend, False, timeout)
-                        states[index] = state
-                        self._body_quietly(state, (), own)
-                        state.sync()
-                        advance()
+        def states() -> Iterator[ProgramState]:
+            with progress(len(calls), progress_bar) as advance:
+                yield from in_order(len(calls), start, limit, advance)
 
-                    return run
+        if kept is not None:
+            for call, state in zip(calls, states(), strict=True):
+                kept.write(call, state)
+            return len(calls)
+        return states() if generator_style else list(states())
 
-                Hub().run((job(i, arguments) for i, arguments in enumerate(calls[first : first + size])), limit)
-                yield from (state for state in states if state is not None)
+    def trace(self, **arguments: Any) -> Trace:
+        """The program as a graph, without running it: what it would append, with names in place of arguments and answers."""
+        from sapwood.lang.trace import trace
 
-    def _call_of(self, arguments: dict[str, Any] | tuple[Any, ...], sampling: dict[str, Any]) -> dict[str, Any]:
+        return trace(self.body, self._names, {**arguments, **self._bound})
+
+    def cache(self, backend: Backend | None = None) -> int:
+        """Read the constant text that the program begins with into the backend's tree; how many tokens it has."""
+        state, _ = self._begin((), {}, backend, {}, bind=False)
+        prefix = self.trace().prefix()
+        if not prefix:
+            return 0
+        state += prefix
+        state += Gen(None, {"max_tokens": 0})
+        return len(state.ids())
+
+    def _call_of(self, arguments: dict[str, Any] | tuple[Any, ...]) -> dict[str, Any]:
         if isinstance(arguments, dict):
-            return {**sampling, **arguments}
+            return arguments
         free = [name for name in self._names if name not in self._bound]
         if len(arguments) > len(free):
             raise TypeError(f"{self.__name__} takes {len(free)} arguments ({', '.join(free)}), not {len(arguments)}")
-        return {**sampling, **dict(zip(free, arguments, strict=False))}
+        return dict(zip(free, arguments, strict=False))
 
     def _begin(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         backend: Backend | None,
-        stream: bool,
-        timeout: float | None,
+        options: dict[str, Any],
+        bind: bool = True,
     ) -> tuple[ProgramState, dict[str, Any]]:
-        given = {name: kwargs.pop(name) for name in list(kwargs) if name in _SAMPLING and name not in self._names}
-        for ignored in (
-            "return_logprob",
-            "logprob_start_len",
-            "top_logprobs_num",
-            "return_text_in_logprobs",
-            "use_thread",
-        ):
-            if ignored not in self._names:
-                kwargs.pop(ignored, None)
-        defaults = msgspec.structs.replace(Sampling(), **sampling_overrides(given))
-        arguments = {**kwargs, **self._bound}
-        inspect.signature(self.body).bind(None, *args, **arguments)  # TypeError before anything starts
-        return ProgramState(Executor(backend or default_backend(), defaults, stream=stream, timeout=timeout)), arguments
+        names = [name for name in kwargs if name in SAMPLING_NAMES and name not in self._names]
+        given = {name: kwargs[name] for name in names}
+        arguments = {**{name: value for name, value in kwargs.items() if name not in given}, **self._bound}
+        if bind:
+            self._signature.bind(None, *args, **arguments)  # TypeError before anything starts
+        defaults = _PLAIN if not given else msgspec.structs.replace(_PLAIN, **run_overrides(given))
+        timeout = options.get("timeout")
+        settings = Settings(
+            defaults=defaults,
+            stream=options.get("stream", False),
+            deadline=None if timeout is None else time.monotonic() + timeout,
+            retries=options.get("retries", 0),
+            awaits=inspect.iscoroutinefunction(self.body),
+        )
+        return ProgramState(Executor(backend or default_backend(), settings)), arguments
 
     def _body(self, state: ProgramState, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
         try:
@@ -194,20 +221,8 @@ class Function:
 
 
 def function(body: Callable[..., Any] | None = None, num_api_spec_tokens: int | None = None) -> Any:
-    """Make a program of a function whose first parameter is the state."""
+    """Make a program of a function whose first parameter is the state. `num_api_spec_tokens` is taken for SGLang's sake:
+    a state goes on from its last token here, so there is no prompt to be paid again that it would save."""
     if body is None:
         return Function
     return Function(body)
-
-
-@contextmanager
-def _progress(total: int, shown: bool) -> Iterator[Callable[[], None]]:
-    """A progress bar over a batch, if one is wanted; calling what it gives advances it."""
-    if not shown:
-        yield lambda: None
-        return
-    from rich.progress import Progress
-
-    with Progress() as bar:
-        task = bar.add_task("programs", total=total)
-        yield lambda: bar.advance(task)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from sapwood.lang.executor import Executor, ProgramError
+from sapwood.lang import search
+from sapwood.lang.executor import Event, Executor, ProgramError
 from sapwood.lang.expressions import (
     Expression,
     Reasoning,
     RoleBegin,
     RoleEnd,
+    Text,
     VarBegin,
     VarEnd,
     assistant,
@@ -34,13 +37,26 @@ class ProgramState:
         self._executor = executor
         self.ret_value: Any = None
 
-    def __iadd__(self, other: str | Expression | Sequence[Any]) -> ProgramState:
+    def __iadd__(self, other: Any) -> ProgramState:
+        """Append text, an expression, a list of them, another program (it goes on in this state: same prefix, same
+        variables), or a state that ran by itself (its text and variables)."""
         if other is None:
             raise ValueError("None can't be appended to a program")
+        if isinstance(other, ProgramState):
+            self._executor.append([Text(other.text())])
+            for name, value in other.variables().items():
+                self.set_var(name, value)
+            return self
+        if callable(getattr(other, "inline", None)):
+            other.inline(self)
+            return self
         self._executor.append(_unfolded(list(parts(other))))
         return self
 
     def __getitem__(self, name: str) -> Any:
+        """The variable's value, as soon as it is there. In an `async def` program: something to await."""
+        if self._executor.settings.awaits and not self._executor.root.closed:
+            return self.aget(name)
         return self.get_var(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -60,8 +76,13 @@ class ProgramState:
         return self._value(name)
 
     def set_var(self, name: str, value: Any) -> None:
-        self._executor.written.variables[name] = value
+        self._executor.set(name, value)
         self._executor.notify()
+
+    def variables(self) -> dict[str, Any]:
+        """All named variables, once everything that was appended is done."""
+        self._finished()
+        return {name: value for name, value in self._executor.written.variables.items() if name is not None}
 
     def text(self) -> str:
         """Everything written so far, the chat template's marks included. Waits for what was appended."""
@@ -97,10 +118,54 @@ class ProgramState:
         return self._executor.written.meta.get(name)
 
     def usage(self) -> Usage:
-        """The counts of all calls of this state, summed."""
-        self.sync()
-        usages = self._executor.usages
-        return Usage(*(sum(getattr(u, name) for u in usages) for name in Usage.__struct_fields__))
+        """The counts of all calls of this state and of its forks, summed."""
+        usages = [event.usage for event in self.events() if event.usage is not None]
+        return Usage(*(sum(getattr(usage, name) for usage in usages) for name in Usage.__struct_fields__))
+
+    def events(self) -> list[Event]:
+        """The calls of this state and of its forks that ended, in the order of their beginnings."""
+        events: list[Event] = []
+        for executor in self._executor.tree():
+            ProgramState(executor).sync()
+            events += executor.events
+        return sorted(events, key=lambda event: event.began)
+
+    def report(self, path: str | Path) -> Path:
+        """Write an HTML page about this run: its calls over time, what each reused, its text."""
+        from sapwood.lang.report import write_report
+
+        return write_report(self, Path(path))
+
+    def call(self, program: Any, *args: Any, **arguments: Any) -> ProgramState:
+        """Run another program from here, on a fork: it reads all that is written so far, and changes nothing here."""
+        child = self.fork(1)[0]
+        program.inline(child, *args, **arguments)
+        return child
+
+    def call_tools(self, name: str | None = None) -> Any:
+        """Run the function that `gen(name, tools=[...])` chose, append its result as a turn, and return it."""
+        from sapwood.lang.tools import call_tool
+
+        return call_tool(self, name)
+
+    def parallel(self, *expressions: Any) -> ProgramStateGroup:
+        """One fork for each expression, side by side; their variables, named differently, are set here."""
+        return search.parallel(self, expressions)
+
+    def best_of(self, n: int, expression: Any, key: Callable[[ProgramState], Any]) -> ProgramState:
+        """Try an expression on `n` forks and go on from the one with the highest `key`."""
+        return search.best_of(self, n, expression, key)
+
+    def vote(self, n: int, expression: Any, name: str) -> Any:
+        """Try an expression on `n` forks and go on from one with the most frequent value of the variable `name`."""
+        return search.vote(self, n, expression, name)
+
+    def beam(
+        self, expression: Any, key: Callable[[ProgramState], Any], *, depth: int, width: int = 2, branch: int = 2
+    ) -> ProgramState:
+        """Grow `depth` steps; at each, fork the `width` best `branch` times. Goes on from the best. `expression` may be a
+        function of the step."""
+        return search.beam(self, expression, key, depth, width, branch)
 
     def cancel(self) -> None:
         """Give up all that runs, forks included."""
@@ -133,8 +198,28 @@ class ProgramState:
     def var_scope(self, name: str) -> Iterator[None]:
         """The variable `name` becomes the text that the block writes."""
         self._executor.append([VarBegin(name)])
-        yield
-        self._executor.append([VarEnd(name)])
+        try:
+            yield
+        finally:
+            self._executor.append([VarEnd(name)])
+
+    def system_begin(self) -> None:
+        self._executor.append([RoleBegin("system")])
+
+    def system_end(self) -> None:
+        self._executor.append([RoleEnd("system")])
+
+    def user_begin(self) -> None:
+        self._executor.append([RoleBegin("user")])
+
+    def user_end(self) -> None:
+        self._executor.append([RoleEnd("user")])
+
+    def assistant_begin(self) -> None:
+        self._executor.append([RoleBegin("assistant")])
+
+    def assistant_end(self) -> None:
+        self._executor.append([RoleEnd("assistant")])
 
     def text_iter(self, var_name: str | None = None) -> Iterator[str]:
         """New text as it comes (run with stream=True); of one variable if it is named."""
@@ -191,6 +276,8 @@ class ProgramState:
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None = None) -> None:
         executor = self._executor
+        if ready() or executor.is_idle or executor.error is not None:
+            return
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             waiter = current_waiter()
@@ -265,7 +352,6 @@ class ProgramStateGroup:
         known, length = set(parent._executor.written.variables), len(parent._executor.written.text)
         for state in self._states:
             state.sync()
-            parent._executor.usages += state._executor.usages
         failed = next((s._executor.error for s in self._states if s._executor.error is not None), None)
         if failed is not None:
             raise failed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sapwood.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from sapwood.runtime.tokenizer import Tokenizer
+    from sapwood.lang.backends import TextTokenizer
 
 _CONTENT = "\u2983content\u2984"
 
@@ -24,12 +24,14 @@ class Turn:
 
 
 @lru_cache(maxsize=4096)
-def turn(tokenizer: Tokenizer, roles: tuple[str, ...]) -> Turn:
+def turn(tokenizer: TextTokenizer, roles: tuple[str, ...]) -> Turn:
     """What is written around the last of these roles' turns, given the turns before it."""
     messages = [{"role": role, "content": _CONTENT} for role in roles]
     role = roles[-1]
-    whole = tokenizer.render(messages, add_generation_prompt=False)
-    pieces = whole.split(_CONTENT)
+    pieces = tokenizer.render(messages, add_generation_prompt=False).split(_CONTENT)
+    if role == "system" and len(pieces) != len(roles) + 1:  # some templates write it only inside the user's turn
+        user = {"role": "user", "content": _CONTENT}
+        pieces = tokenizer.render([*messages, user], add_generation_prompt=False).split(_CONTENT)[:-1]
     if len(pieces) != len(roles) + 1:
         raise InvalidRequest(
             f"the model's chat template doesn't write a {role} turn after {', '.join(roles[:-1]) or 'nothing'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -53,34 +53,29 @@ class Hub:
         self._ready: SimpleQueue[Any] = SimpleQueue()
         self._greenlet: Any = None
 
-    def run(self, jobs: Iterable[Callable[[], None]], limit: int) -> None:
-        """Run all jobs, at most `limit` at a time, in order of their start. Jobs must not raise."""
+    def start(self, job: Callable[[], None]) -> int:
+        """Begin a job and let it run until it waits or ends; 1 if it ended. Jobs should not raise."""
+        import greenlet
+
+        return self._switch(greenlet.greenlet(job))
+
+    def step(self) -> int:
+        """Wait until a job is woken, and let it run until it waits again or ends; 1 if it ended."""
+        return self._switch(self._ready.get())
+
+    def _switch(self, job: Any) -> int:
         import greenlet
 
         self._greenlet = greenlet.getcurrent()
-        _local.hub, running, pending = self, 0, iter(jobs)
+        outer, _local.hub = getattr(_local, "hub", None), self
         try:
-            exhausted = False
-            while not exhausted or running:
-                while not exhausted and running < limit:
-                    job = next(pending, None)
-                    if job is None:
-                        exhausted = True
-                        break
-                    running += 1
-                    running -= self._switch(greenlet.greenlet(job))
-                if running:
-                    running -= self._switch(self._ready.get())
+            job.switch()
         finally:
-            _local.hub = None
-
-    def _switch(self, job: Any) -> int:
-        """Let a job run until it waits or ends; 1 if it ended."""
-        job.switch()
+            _local.hub = outer
         return int(job.dead)
 
-    def wait(self) -> Callable[[], None]:
-        """What wakes the current job; it must call `pause` after."""
+    def waker(self) -> Callable[[], None]:
+        """What wakes the current job after it called `pause`."""
         import greenlet
 
         me = greenlet.getcurrent()
@@ -96,7 +91,7 @@ class GreenletWaiter:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._wake = hub.wait()
+        self._wake = hub.waker()
         self._lock = threading.Lock()
         self._is_set = False
         self._is_paused = False  # only a paused job may be woken, and only once

@@ -34,12 +34,27 @@ if TYPE_CHECKING:
         user_begin as user_begin,
         user_end as user_end,
     )
+    from sapwood.lang.choices import (
+        greedy_token_selection as greedy_token_selection,
+        token_length_normalized as token_length_normalized,
+        unconditional_likelihood_normalized as unconditional_likelihood_normalized,
+    )
+    from sapwood.lang.openai import OpenAI as OpenAI
     from sapwood.lang.program import Function as Function, function as function
+    from sapwood.lang.search import likelihood as likelihood
+    from sapwood.lang.sglang import (
+        Runtime as Runtime,
+        RuntimeEndpoint as RuntimeEndpoint,
+        global_config as global_config,
+        image as image,
+        video as video,
+    )
     from sapwood.lang.state import (
         ProgramError as ProgramError,
         ProgramState as ProgramState,
         ProgramStateGroup as ProgramStateGroup,
     )
+    from sapwood.lang.tools import ToolCall as ToolCall, describe_tools as describe_tools
     from sapwood.runtime.client import Client as Client
     from sapwood.runtime.messages import Sampling as Sampling
 
@@ -51,6 +66,13 @@ _PLACES = {
         "assistant", "assistant_begin", "assistant_end", "gen", "gen_bool", "gen_float", "gen_int", "gen_string", "select",
         "separate_reasoning", "system", "system_begin", "system_end", "user", "user_begin", "user_end",
     ],
+    "sapwood.lang.choices": [
+        "greedy_token_selection", "token_length_normalized", "unconditional_likelihood_normalized",
+    ],
+    "sapwood.lang.openai": ["OpenAI"],
+    "sapwood.lang.search": ["likelihood"],
+    "sapwood.lang.sglang": ["Runtime", "RuntimeEndpoint", "global_config", "image", "video"],
+    "sapwood.lang.tools": ["ToolCall", "describe_tools"],
     "sapwood.lang.state": ["ProgramError", "ProgramState", "ProgramStateGroup"],
     "sapwood.lang.backends": ["flush_cache", "get_server_info", "set_default_backend"],
     "sapwood.runtime.client": ["Client"],
