@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -83,13 +84,19 @@ class Admin:
     def _stats(self, args: NoArgs) -> object:
         scheduler, engine = self._system.scheduler, self._system.scheduler.engine
         counts = stats.describe(scheduler.stats, self._system.tree, scheduler.running, scheduler.waiting)
+        if self._system.tiers is not None:
+            tiers = self._system.tiers.stats()
+            counts |= {f"tiers_{name}": value for name, value in asdict(tiers).items()}
         return counts | {"run_seconds": engine.run_seconds, "sample_seconds": engine.sample_seconds}
 
     def _tree(self, args: TreeArgs) -> object:
         return describe_tree(self._system.tree, args.max_nodes)
 
     def _flush(self, args: NoArgs) -> object:
-        return {"num_evicted": self._system.tree.flush()}
+        count = self._system.tree.flush()
+        if self._system.tiers is not None:
+            self._system.tiers.clear()
+        return {"num_evicted": count}
 
     def _pin(self, args: PrefixArgs) -> object:
         return {"num_pinned": self._system.tree.pin(args.ids, args.namespace)}

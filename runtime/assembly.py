@@ -10,6 +10,8 @@ from sapwood.errors import InvalidRequest
 from sapwood.kernels import open_plan
 from sapwood.kernels.decoder import Decoder
 from sapwood.kernels.plan import Plan
+from sapwood.radix.disk import DiskTier
+from sapwood.radix.tiers import Tiers
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime import fake
 from sapwood.runtime.engine.engine import Engine
@@ -25,6 +27,7 @@ from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
 MAX_ROWS = 512
 LEAST_SLOTS = 32768  # if memory allows
+HOST_BUFFER = 256 * 2**20  # bytes of host memory through which the disk is used when none are asked for
 MEMORY_SHARE = 1 / 3  # of what is available, for KV
 
 
@@ -38,9 +41,13 @@ class System:
     scheduler: Scheduler
     grammars: GrammarJobs
     tokenizer: Tokenizer
+    tiers: Tiers | None
 
     def close(self) -> None:
+        """Stop its threads and give its memory back."""
         self.grammars.close()
+        if self.tiers is not None:
+            self.tiers.close()
         self.plan.close()
 
 
@@ -79,6 +86,7 @@ def assemble(
     )
     tree = RadixTree(num_slots, eviction=options.eviction, ttl=options.ttl)
     grammars = GrammarJobs(tokenizer, wake)
+    tiers = make_tiers(options, tree, plan, model.fingerprint, wake)
     given = {"max_running": options.max_running, "max_waiting": options.max_queue}
     scheduler = Scheduler(
         Engine(plan),
@@ -89,6 +97,7 @@ def assemble(
         Capacity(**{name: value for name, value in given.items() if value is not None}),
         options.policy,
         drafter=make_drafter(options),
+        tiers=tiers,
         check=options.check,
     )
     info = ModelInfo(
@@ -101,7 +110,20 @@ def assemble(
         backend=options.backend,
         num_slots=num_slots,
     )
-    return System(info, plan, tree, scheduler, grammars, tokenizer)
+    return System(info, plan, tree, scheduler, grammars, tokenizer, tiers)
+
+
+def make_tiers(
+    options: BackendOptions, tree: RadixTree, plan: Plan, fingerprint: str, wake: Callable[[], None]
+) -> Tiers | None:
+    """What catches evicted keys and values, if anything does."""
+    if not options.host_cache and options.disk_cache is None:
+        return None
+    try:
+        disk = None if options.disk_cache is None else DiskTier(options.disk_cache, options.disk_bytes, wake)
+    except OSError as error:
+        raise InvalidRequest(f"the folder {options.disk_cache} can't be used as a cache: {error.strerror}") from None
+    return Tiers(tree, plan.kv, fingerprint=fingerprint, host_bytes=options.host_cache or HOST_BUFFER, disk=disk)
 
 
 def make_drafter(options: BackendOptions) -> Drafter | None:

@@ -12,7 +12,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     model: str = "smollm2-135m"  # a pulled model's name, a .gguf, a folder, or "fake"
     address: str | None = None  # ipc://... or tcp://...; None: a private ipc socket
-    backend: Literal["cpu", "reference"] = "cpu"
+    backend: Literal["cpu", "reference", "cuda"] = "cpu"
     num_slots: int | None = None  # tokens of KV memory; None: from the memory that is free
     max_rows: int | None = None  # tokens computed in one step
     threads: int | None = None
@@ -23,4 +23,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     eviction: Literal["lru", "lfu", "priority"] = "lru"  # what of the cache goes first when room is needed
     ttl: float | None = None  # seconds after which cache that nobody uses is forgotten
     speculative: Literal["auto", "off", "ngram"] = "auto"  # auto: n-gram drafts where they can't change a bit (cpu)
+    host_cache: int = 0  # bytes of memory that catch what is evicted
+    disk_cache: str | None = None  # a folder that catches what falls out of there, also for the next start
+    disk_bytes: int = 10 * 2**30  # most bytes in it
     check: bool = False  # verify the tree after each step (slow)

@@ -1,6 +1,6 @@
 """The scheduler: takes requests, runs them step by step, and puts replies into its outbox. One thread uses it.
 
-    submit ─► (grammar compiles) ─► waiting ─► reading its prompt ─► decoding ─► done
+    submit ─► (grammar, pages) ─► waiting ─► reading its prompt ─► decoding ─► done
                                       ▲                │ preempted     │
                                       └────────────────┴───────────────┘
 
@@ -19,11 +19,13 @@ from itertools import chain
 
 from sapwood.errors import Cancelled, DeadlineExceeded, InvalidRequest, OutOfSlots, Overloaded, SapwoodError
 from sapwood.kernels.sampling import Sampled, SampleRow
+from sapwood.radix.tiers import Tiers
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.engine.engine import Engine
 from sapwood.runtime.messages import Generate
 from sapwood.runtime.scheduler.batch import BatchComposer, Step, Wanted
 from sapwood.runtime.scheduler.drafts import Drafts, Luck
+from sapwood.runtime.scheduler.fetches import Fetches
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.output import Outbox, OutputProcessor, Tokenizer
 from sapwood.runtime.scheduler.policies import policy_maker
@@ -57,6 +59,7 @@ class Scheduler:
         policy: str = "fcfs",
         *,
         drafter: Drafter | None = None,
+        tiers: Tiers | None = None,
         check: bool = False,
     ) -> None:
         self.engine = engine
@@ -67,6 +70,7 @@ class Scheduler:
         self._capacity = capacity
         self._grammars = grammars
         self._output = OutputProcessor(tokenizer, grammars, self.outbox)
+        self._fetches = Fetches(tiers)
         self._drafts = None if drafter is None else Drafts(drafter, tree, grammars)
         self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
         self._max_running = min(capacity.max_running, engine.plan.max_rows)
@@ -141,7 +145,7 @@ class Scheduler:
         began = time.perf_counter()
         elsewhere = self.engine.run_seconds + self.engine.sample_seconds
         self._expire()
-        self._start_compiled()
+        self._start_prepared()
         try:
             self._admit()
             step = self._compose()
@@ -162,7 +166,7 @@ class Scheduler:
         check(message, self._limits)
         if (client, message.rid) in self._live:
             raise InvalidRequest(f"a request with the id '{message.rid}' is running; choose another id")
-        if len(self._queue) + len(self._grammars) >= self._capacity.max_waiting:
+        if len(self._queue) + len(self._grammars) + len(self._fetches) >= self._capacity.max_waiting:
             raise Overloaded(f"{self._capacity.max_waiting} requests are waiting already; try again later")
         sampling, prompt_len = message.sampling, len(message.ids)
         self._num_arrived += 1
@@ -186,9 +190,14 @@ class Scheduler:
         """Let a request wait whose grammar, if any, is ready."""
         self._output.begin(request)
         self.stats.num_output += request.num_output
-        self._queue.add(request)
+        if self._fetches.start(request):
+            self._queue.add(request)
 
-    def _start_compiled(self) -> None:
+    def _start_prepared(self) -> None:
+        """Let those wait in the queue whose grammar has been compiled, or whose pages have come from disk."""
+        if len(self._fetches):
+            for request in self._fetches.ready():
+                self._queue.add(request)
         if not len(self._grammars):
             return
         for request, error in self._grammars.ready():
@@ -241,6 +250,7 @@ class Scheduler:
         except OutOfSlots:
             path.release()
             return False
+        self._fetches.restore(path)
         request.path = path
         return True
 
@@ -370,6 +380,7 @@ class Scheduler:
         self._reading.pop(request, None)
         self._queue.discard(request)
         self._output.finish(request)
+        self._fetches.finish(request)
         if self._drafts is not None:
             self._drafts.finish(request)
         if request.path is not None:
