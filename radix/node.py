@@ -23,7 +23,7 @@ class Node:
     """
 
     __slots__ = (
-        "_ids", "_slots", "children", "demoted", "hits", "is_queued", "last_use", "locks", "parent", "priority", "size",
+        "_bytes", "_ids", "_slots", "children", "demoted", "hits", "is_queued", "last_use", "locks", "parent", "priority", "size",
         "space", "start",
     )  # fmt: skip
 
@@ -34,6 +34,7 @@ class Node:
         self.size = len(ids)
         self._ids = ids
         self._slots = slots
+        self._bytes: bytes | None = None  # of the ids, once somebody compared them
         self.children: dict[int, Node] = {}
         self.locks = 0
         self.last_use = 0  # the tree's clock
@@ -79,6 +80,7 @@ class Node:
             self._ids, self._slots = grown(self._ids, size, size + 1), grown(self._slots, size, size + 1)
         self._ids[size] = id
         self._slots[size] = slot
+        self._bytes = None
         self.size = size + 1
 
     def append(self, ids: Ids, slots: Slots) -> None:
@@ -89,11 +91,13 @@ class Node:
             self._slots = grown(self._slots, self.size, need)
         self._ids[self.size : need] = ids
         self._slots[self.size : need] = slots
+        self._bytes = None
         self.size = need
 
     def cut(self, size: int) -> Slots:
         """Keep the first `size` tokens; returns the slots of the others (a copy)."""
         gone = self._slots[size : self.size].copy()
+        self._bytes = None
         self.size = size
         return gone
 
@@ -108,8 +112,15 @@ class Node:
         self.start += size
         self._ids = self._ids[size : self.size].copy()
         self._slots = self._slots[size : self.size].copy()
+        self._bytes = None
         self.size -= size
         return upper
+
+    def stands_in(self, content: bytes, position: int) -> bool:
+        """Whether all of it stands in `content`, the bytes of some ids, from `position` on."""
+        if self._bytes is None:
+            self._bytes = self._ids[: self.size].tobytes()
+        return content.startswith(self._bytes, 4 * position)
 
     def common(self, ids: Ids) -> int:
         """How many of the first tokens here are also the first of `ids`."""

@@ -91,7 +91,7 @@ class Path:
     def fork(self) -> Path:
         """A second path on the same nodes; nothing is copied but the walk."""
         tree = self._tree
-        tree.lock(self.tip, 1)
+        tree.lock(self.tip)
         tree.num_paths += 1
         twin = Path(tree, self.space, self.tip, self.ids.copy(), self.slots.copy(), self.priority)
         twin.computed_until = self.computed_until
@@ -109,7 +109,7 @@ class Path:
         """Unlock. Computed KV stays as cache; slots that were never computed are free again, unless others wait for them."""
         assert not self._is_released
         tree, tip = self._tree, self.tip
-        tree.lock(tip, -1)
+        tree.unlock(tip)
         tree.trim(tip)
         tree.forget_if_idle(self.space)
         tree.num_paths -= 1

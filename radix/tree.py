@@ -66,26 +66,22 @@ class RadixTree:
         """The longest prefix of `ids` that the tree holds, computed or not, as a locked path. Namespaces share nothing."""
         wanted = np.asarray(ids, np.int32)
         space = self._space(namespace)
-        tip = root = space.root
         self._clock += 1
-        done = 0
-        while done < len(wanted):
-            child, shared = self._step(tip, wanted[done:])
-            if child is None:
-                break
-            child.hits += 1
-            child.priority = max(child.priority, priority)
-            tip, done = child, done + shared
-        slots = np.empty(done, np.int32)
-        self.lock(tip, 1)
-        node = tip
-        while node is not root:
-            node.last_use = self._clock
-            slots[node.start : node.end] = node.slots
-            assert node.parent is not None
-            node = node.parent
+        nodes = self._descend(space.root, wanted)
+        known = 0  # up to here everything is computed
+        for node in nodes:
+            node.hits += 1
+            if priority > node.priority:
+                node.priority = priority
+            if known == node.start and (not node.locks or self._ends_computed(node)):
+                known = node.end
+        self._hold(space, nodes)
+        space.root.locks += 1
+        tip = nodes[-1] if nodes else space.root
+        slots = np.concatenate([node.slots for node in nodes]) if nodes else np.empty(0, np.int32)
         self.num_paths += 1
-        path = Path(self, space, tip, wanted[:done].copy(), slots, priority)
+        path = Path(self, space, tip, wanted[: tip.end].copy(), slots, priority)
+        path.computed_until = known
         self._count_match(space, len(wanted), path.num_computed)
         if self._expiry is not None and (deadline := self._expiry.deadline(self._clock)) is not None:
             self._evict_unused(deadline)
@@ -203,51 +199,52 @@ class RadixTree:
     def _walk(self, ids: Sequence[int] | Ids, namespace: str) -> Iterator[tuple[Node, int]]:
         """The nodes along `ids`, and how many tokens of each match."""
         wanted = np.asarray(ids, np.int32)
+        content = wanted.tobytes()
         space = self.spaces.get(namespace)
         node: Node | None = None if space is None else space.root
         done = 0
         while node is not None and done < len(wanted):
-            node = node.children.get(int(wanted[done]))
+            node = node.children.get(wanted.item(done))
             if node is None:
                 return
-            shared = node.common(wanted[done:])
-            yield node, shared
-            if shared < node.size:
+            if not node.stands_in(content, done):
+                yield node, node.common(wanted[done:])
                 return
-            done += shared
+            yield node, node.size
+            done += node.size
 
-    def _step(self, tip: Node, ids: Ids) -> tuple[Node | None, int]:
-        """The child of `tip` on the way along `ids`, cut so that all of it matches, and its length."""
-        child = tip.children.get(int(ids[0]))
-        if child is None:
-            return None, 0
-        shared = child.common(ids)
-        if shared < child.size:
-            self.num_nodes += 1
-            return child.split(shared), shared
-        return child, shared
+    def _descend(self, tip: Node, ids: Ids) -> list[Node]:
+        """The nodes below `tip` along `ids`; the last one is cut so that all of it matches."""
+        nodes: list[Node] = []
+        if not tip.children:
+            return nodes
+        content, total, done = ids.tobytes(), len(ids), 0
+        while done < total and (child := tip.children.get(ids.item(done))) is not None:
+            if not child.stands_in(content, done):
+                nodes.append(child.split(child.common(ids[done:])))
+                self.num_nodes += 1
+                break
+            nodes.append(child)
+            done += child.size
+            tip = child
+        return nodes
 
     def extend(self, path: Path, ids: Ids) -> Slots:
         """For `Path.extend`."""
-        begin, tip, done = len(path), path.tip, 0
-        walked: list[Node] = []
-        while done < len(ids) and tip.children:
-            child, shared = self._step(tip, ids[done:])
-            if child is None:
-                break
-            walked.append(child)
-            tip, done = child, done + shared
-        for node in walked:
-            self._lock_one(node, 1)
+        begin, tip = len(path), path.tip
+        nodes = self._descend(tip, ids)
+        if nodes:
+            self._hold(path.space, nodes)
+            tip = nodes[-1]
+        done = tip.end - begin
         missing = len(ids) - done
         if missing > self.num_free and missing > self._evict(missing, path.space):
-            for node in reversed(walked):
-                self._lock_one(node, -1)
+            for node in reversed(nodes):
+                self._unlock(node)
             raise OutOfSlots(
                 f"{missing} more KV slots are needed; {self.num_free} are free and none of the others can be evicted now"
             )
-        for node in walked:
-            node.last_use = self._clock
+        for node in nodes:
             path.append(node.ids, node.slots)
         if missing:
             slots = self.pool.take(missing)
@@ -270,7 +267,7 @@ class RadixTree:
         while path.tip.start >= length and (parent := path.tip.parent) is not None:
             tip = path.tip
             path.tip = parent
-            self._lock_one(tip, -1)
+            self._unlock(tip)
             self._leave(tip, discard)
         if path.tip.end > length:
             tip = path.tip
@@ -281,7 +278,7 @@ class RadixTree:
             else:
                 path.tip = tip.split(length - tip.start)
                 self.num_nodes += 1
-                self._lock_one(tip, -1)
+                self._unlock(tip)
                 self._leave(tip, discard)
 
     def _leave(self, node: Node, discard: bool) -> None:
@@ -293,19 +290,33 @@ class RadixTree:
         else:
             self.trim(node)
 
-    def lock(self, tip: Node, delta: int) -> None:
-        """For paths: one more or one less passes through all nodes from the root to `tip`."""
+    def lock(self, tip: Node) -> None:
+        """For paths: one more passes through all nodes from the root to `tip`, which are locked already."""
         node: Node | None = tip
         while node is not None:
-            self._lock_one(node, delta)
+            node.locks += 1
             node = node.parent
 
-    def _lock_one(self, node: Node, delta: int) -> None:
-        before = node.locks
-        node.locks = before + delta
-        if before == 0:
-            self._count_locked(node.space, node.size)
-        elif node.locks == 0:
+    def unlock(self, tip: Node) -> None:
+        """For paths: one less passes through all nodes from the root to `tip`."""
+        node: Node | None = tip
+        while node is not None:
+            self._unlock(node)
+            node = node.parent
+
+    def _hold(self, space: Space, nodes: list[Node]) -> None:
+        """One more path passes through these."""
+        fresh = 0
+        for node in nodes:
+            if not node.locks:
+                fresh += node.size
+            node.locks += 1
+            node.last_use = self._clock
+        self._count_locked(space, fresh)
+
+    def _unlock(self, node: Node) -> None:
+        node.locks -= 1
+        if not node.locks:
             self._count_locked(node.space, -node.size)
             node.last_use = self._clock
             if not node.children and node.parent is not None:
@@ -318,15 +329,19 @@ class RadixTree:
     def trim(self, node: Node) -> None:
         """Free what was never computed at the end of an unlocked branch."""
         while node.parent is not None and not node.locks and not node.children:
-            computed = int(np.count_nonzero(self.computed[node.slots]))
-            if computed == node.size:
+            if self._ends_computed(node):
                 return
+            computed = int(np.count_nonzero(self.computed[node.slots]))
             if computed:
                 self._free(node.space, node.cut(computed))
                 return
             parent = node.parent
             self._remove(node)
             node = parent
+
+    def _ends_computed(self, node: Node) -> bool:
+        """Whether its last slot, and so every one, is computed."""
+        return bool(self.computed[node.slots[-1]])
 
     def _remove(self, node: Node) -> None:
         """Take an unlocked leaf out of the tree."""
