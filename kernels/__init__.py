@@ -8,7 +8,7 @@ from sapwood.errors import InvalidRequest
 from sapwood.kernels.decoder import Decoder
 from sapwood.kernels.plan import Plan
 
-BackendName = Literal["cpu", "reference"]
+BackendName = Literal["cpu", "reference", "cuda"]
 
 
 def open_plan(
@@ -33,4 +33,8 @@ def open_plan(
         from sapwood.kernels.reference import ReferencePlan
 
         return ReferencePlan(decoder, num_slots=num_slots, max_rows=max_rows, captures=captures)
-    raise InvalidRequest(f"there is no backend '{backend}'; choose cpu or reference")
+    if backend == "cuda":
+        from sapwood.kernels.cuda_backend import CudaPlan
+
+        return CudaPlan(decoder, num_slots=num_slots, max_rows=max_rows, captures=captures)
+    raise InvalidRequest(f"there is no backend '{backend}'; choose cpu, reference or cuda")

@@ -96,6 +96,35 @@ def plan_attention(
     )
 
 
+def empty_work(rows: int, positions: int, device: str) -> AttentionWork:
+    """Room for any work of so many rows on contexts of up to `positions`, at fixed addresses (CUDA graphs)."""
+    splits = -(-positions // SPLIT)
+
+    def ints(*shape: int, fill: int = 0) -> torch.Tensor:
+        return torch.full(shape, fill, dtype=torch.int32, device=device)
+
+    tiles = rows * splits
+    return AttentionWork(
+        tile_rows=ints(tiles, TILE_ROWS, fill=-1), tile_table=ints(tiles), tile_begin=ints(tiles),
+        tables=ints(rows * positions), row_len=ints(rows), row_first=ints(rows), tail_start=ints(rows),
+        ancestors=torch.zeros(rows, dtype=torch.int64, device=device), num_splits=splits,
+    )  # fmt: skip
+
+
+def refill(room: AttentionWork, work: AttentionWork) -> bool:
+    """Copy `work` into `room`; rows and tiles that it doesn't need see nothing. False where it doesn't fit."""
+    pairs = [
+        (name, getattr(room, name), getattr(work, name)) for name in AttentionWork.__slots__ if name != "num_splits"
+    ]
+    if work.num_splits > room.num_splits or any(len(source) > len(target) for _, target, source in pairs):
+        return False
+    for name, target, source in pairs:
+        target[: len(source)].copy_(source)
+        if name in ("tile_rows", "row_len"):
+            target[len(source) :].fill_(-1 if name == "tile_rows" else 0)
+    return True
+
+
 @triton.jit
 def _partial_kernel(  # type: ignore[no-untyped-def]
     q_ptr, k_ptr, v_ptr, tile_rows_ptr, tile_table_ptr, tile_begin_ptr, tables_ptr, row_len_ptr, row_first_ptr,
@@ -175,7 +204,8 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
         total = total * shrink + tl.load(sum_ptr + at) * grow
         acc = acc * shrink + tl.load(acc_ptr + at * DIM + d, mask=inside, other=0.0) * grow
         largest = new_largest
-    tl.store(out_ptr + (row * HEADS + head) * DIM + d, acc / total, mask=inside)
+    # The largest weight is 1, so a total below that belongs to a row that pads a batch.
+    tl.store(out_ptr + (row * HEADS + head) * DIM + d, acc / tl.maximum(total, 0.5), mask=inside)
 
 
 def attention(

@@ -1,0 +1,245 @@
+"""The GPU backend: a decoder as a sequence of Triton kernels over buffers on the card.
+
+Steps of few rows (decode, verification) are CUDA graphs by bucket of rows (`cuda_graphs.py`); larger ones are launched
+one by one. The residual stream is float32, activations between kernels are `dtype`. Without a card the same code runs on
+CPU tensors in Triton's interpreter, which is how it is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sapwood.errors import InvalidRequest
+from sapwood.kernels.cuda_graphs import GraphBuckets, Recorder, cuda_recorder
+from sapwood.kernels.cuda_weights import load_matrix, load_vector, rows_of, stack
+from sapwood.kernels.decoder import Decoder, Layer, Weight
+from sapwood.kernels.plan import Batch, Output
+from sapwood.kernels.triton.attention import SPLIT, AttentionWork, attention, empty_work, plan_attention, refill
+from sapwood.kernels.triton.linear import linear
+from sapwood.kernels.triton.rows import add_rms_norm, gated, rope_store
+from sapwood.kernels.triton.weights import GpuMatrix
+
+Tensor = torch.Tensor
+
+GRAPH_POSITIONS = 16 * SPLIT  # the longest context that a recorded step can see; longer ones are launched one by one
+
+
+class CudaLayer:
+    """A layer's weights on the device, and its keys and values [slots, kv_heads, dim]."""
+
+    def __init__(self, layer: Layer, decoder: Decoder, num_slots: int, device: str, dtype: torch.dtype) -> None:
+        def vector(weight: Weight | None) -> Tensor | None:
+            return None if weight is None else load_vector(weight, device)
+
+        def matrices(*weights: Weight) -> list[GpuMatrix]:
+            return stack([load_matrix(weight, device) for weight in weights])
+
+        self.spec = layer
+        self.qkv, self.wo = matrices(layer.wq, layer.wk, layer.wv), matrices(layer.wo)
+        self.gate_up, self.down = matrices(layer.gate, layer.up), matrices(layer.down)
+        biases = [vector(b) for b in (layer.bq, layer.bk, layer.bv)]
+        self.bias = torch.cat([b for b in biases if b is not None]) if layer.bq is not None else None
+        self.attn_norm, self.ffn_norm = load_vector(layer.attn_norm, device), load_vector(layer.ffn_norm, device)
+        self.q_norm, self.k_norm = vector(layer.q_norm), vector(layer.k_norm)
+        self.post_attn_norm, self.post_ffn_norm = vector(layer.post_attn_norm), vector(layer.post_ffn_norm)
+        self.inv_freq = torch.from_numpy(layer.rope.inv_freq).to(device)
+        self.keys = torch.zeros(num_slots, decoder.num_kv_heads, decoder.head_dim, device=device, dtype=dtype)
+        self.values = torch.zeros_like(self.keys)
+
+
+class CudaKV:
+    """Implements `KVMemory`."""
+
+    def __init__(self, layers: list[CudaLayer], decoder: Decoder, num_slots: int, dtype: torch.dtype) -> None:
+        self._tensors = [t for layer in layers for t in (layer.keys, layer.values)]
+        self.num_slots = num_slots
+        self.bytes_per_slot = len(self._tensors) * decoder.kv_size * dtype.itemsize
+        name = str(dtype).removeprefix("torch.")
+        self.layout = f"cuda-{name}-{len(layers)}x2x{decoder.num_kv_heads}x{decoder.head_dim}"
+
+    def read(self, slots: NDArray[np.int32]) -> NDArray[np.uint8]:
+        at = torch.from_numpy(slots).long().to(self._tensors[0].device)
+        records = torch.cat([t[at].flatten(1).view(torch.uint8) for t in self._tensors], dim=1)
+        return records.cpu().numpy()
+
+    def write(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None:
+        device = self._tensors[0].device
+        at = torch.from_numpy(slots).long().to(device)
+        parts = torch.from_numpy(np.ascontiguousarray(records)).to(device).chunk(len(self._tensors), dim=1)
+        for tensor, part in zip(self._tensors, parts, strict=True):
+            tensor[at] = part.contiguous().view(tensor.dtype).view(len(slots), *tensor.shape[1:])
+
+
+@dataclass(slots=True)
+class Inputs:
+    """One step's inputs on the device. In a graph these tensors stay, and their contents are replaced."""
+
+    ids: Tensor  # [rows]
+    positions: Tensor
+    slots: Tensor
+    out_rows: Tensor  # [outputs]
+    work: dict[int | None, AttentionWork]  # by window
+
+
+class GraphStep:
+    """One bucket: inputs and logits that stay where they are, so that what was recorded can be replayed."""
+
+    def __init__(self, plan: CudaPlan, rows: int) -> None:
+        def ints(fill: int) -> Tensor:
+            return torch.full((rows,), fill, dtype=torch.int32, device=plan.device)
+
+        self._plan = plan
+        self._inputs = Inputs(
+            ints(0),
+            ints(0),
+            ints(-1),
+            ints(0),
+            {w: empty_work(rows, GRAPH_POSITIONS, plan.device) for w in plan.windows},
+        )
+        self.logits = torch.empty(rows, plan.vocab_size, dtype=torch.float32, device=plan.device)
+
+    def fill(self, inputs: Inputs) -> bool:
+        """Take over a batch's inputs. False: its contexts are too long for what was recorded."""
+        mine = self._inputs
+        for target, source, rest in (
+            (mine.ids, inputs.ids, 0),
+            (mine.positions, inputs.positions, 0),
+            (mine.slots, inputs.slots, -1),
+            (mine.out_rows, inputs.out_rows, 0),
+        ):
+            target[: len(source)].copy_(source)
+            target[len(source) :].fill_(rest)
+        return all(refill(mine.work[window], work) for window, work in inputs.work.items())
+
+    def launch(self) -> None:
+        """What is recorded."""
+        hidden, _ = self._plan.forward(self._inputs)
+        self.logits.copy_(self._plan.to_logits(hidden))
+
+
+class CudaPlan:
+    """Implements `Plan`. `invariant`: a row's bits don't depend on the batch (fixed tiles everywhere, slower). `recorder`:
+    what records graphs; by default CUDA's on a card, and none elsewhere."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        num_slots: int,
+        max_rows: int = 512,
+        captures: tuple[int, ...] = (),
+        device: str = "cuda",
+        dtype: torch.dtype = torch.bfloat16,
+        invariant: bool = False,
+        recorder: Recorder | None = None,
+    ) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise InvalidRequest("no CUDA device is available; use --backend cpu")
+        self.max_rows = max_rows
+        self.device, self.vocab_size = device, decoder.vocab_size
+        self.windows = {layer.window for layer in decoder.layers}
+        self._decoder, self._dtype = decoder, dtype
+        self._captures, self._invariant = captures, invariant
+        self._embed = load_matrix(decoder.embed, device)
+        self._head = self._embed if decoder.head is decoder.embed else load_matrix(decoder.head, device)
+        self._final_norm = load_vector(decoder.final_norm, device)
+        self._layers = [CudaLayer(layer, decoder, num_slots, device, dtype) for layer in decoder.layers]
+        self.kv = CudaKV(self._layers, decoder, num_slots, dtype)
+        matrices = [m for layer in self._layers for m in (*layer.qkv, *layer.wo, *layer.gate_up, *layer.down)]
+        largest = max(m.out_features * m.in_features for m in (*matrices, self._head))
+        self._scratch = None if invariant else torch.empty(largest, dtype=dtype, device=device)
+        if recorder is None and device == "cuda":
+            recorder = cuda_recorder
+        self._steps: dict[int, GraphStep] = {}
+        self._graphs = None if recorder is None or captures else GraphBuckets(self._step_launch, recorder)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> Output:
+        inputs = self._send(batch)
+        size = None if self._graphs is None or batch.want_hidden else self._graphs.bucket(len(batch.ids))
+        if size is not None and self._graphs is not None and self._step(size).fill(inputs):
+            self._graphs.replay(size)
+            return Output(self._steps[size].logits[: len(batch.logit_rows)].cpu().numpy())
+        hidden, features = self.forward(inputs)
+        logits = self.to_logits(hidden)
+        return Output(
+            logits.cpu().numpy(),
+            hidden=hidden.float().cpu().numpy() if batch.want_hidden else None,
+            features=None if features is None else features.cpu().numpy(),
+        )
+
+    def close(self) -> None:
+        """Device memory goes with the last reference."""
+
+    def _step(self, rows: int) -> GraphStep:
+        if rows not in self._steps:
+            self._steps[rows] = GraphStep(self, rows)
+        return self._steps[rows]
+
+    def _step_launch(self, rows: int) -> Callable[[], None]:
+        return self._step(rows).launch
+
+    def _send(self, batch: Batch) -> Inputs:
+        def to_device(values: NDArray[np.int32]) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+        work = {
+            window: plan_attention(
+                batch.positions, batch.sequences, list(batch.tables), batch.drafts, window, self.device
+            )
+            for window in self.windows
+        }
+        return Inputs(
+            to_device(batch.ids), to_device(batch.positions), to_device(batch.slots), to_device(batch.logit_rows), work
+        )
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+        """The normed hidden state of the rows that want logits, and what is captured."""
+        decoder = self._decoder
+        x = rows_of(self._embed, inputs.ids.long()) * decoder.embed_scale
+        delta: Tensor | None = None
+        delta_norm: Tensor | None = None
+        captured = []
+        for index, layer in enumerate(self._layers):
+            h = self._norm(x, layer.attn_norm, delta, delta_norm)
+            if index in self._captures:
+                captured.append(x.clone())
+            delta, delta_norm = self._attention(layer, h, inputs), layer.post_attn_norm
+            h = self._norm(x, layer.ffn_norm, delta, delta_norm)
+            act = gated(self._linear(h, layer.gate_up), decoder.activation, self._dtype)
+            delta, delta_norm = self._linear(act, layer.down), layer.post_ffn_norm
+        hidden = self._norm(x, self._final_norm, delta, delta_norm)
+        return hidden[inputs.out_rows.long()], torch.cat(captured, dim=1) if captured else None
+
+    def _norm(self, x: Tensor, weight: Tensor, delta: Tensor | None, delta_norm: Tensor | None) -> Tensor:
+        """Add what the last sublayer gave to the residual stream x, and norm it for the next."""
+        return add_rms_norm(x, weight, self._decoder.norm_eps, delta=delta, delta_norm=delta_norm, dtype=self._dtype)
+
+    def _attention(self, layer: CudaLayer, h: Tensor, inputs: Inputs) -> Tensor:
+        decoder, rope = self._decoder, layer.spec.rope
+        qkv = self._linear(h, layer.qkv)
+        if layer.bias is not None:
+            qkv = qkv + layer.bias
+        q = rope_store(
+            qkv, layer.inv_freq, inputs.positions, inputs.slots, layer.keys, layer.values, num_heads=decoder.num_heads,
+            interleaved=rope.interleaved, magnitude=rope.magnitude, q_norm=layer.q_norm, k_norm=layer.k_norm,
+            eps=decoder.norm_eps,
+        )  # fmt: skip
+        work = inputs.work[layer.spec.window]
+        mixed = attention(q, layer.keys, layer.values, work, scale=decoder.attn_scale, softcap=decoder.attn_softcap)
+        return self._linear(mixed.flatten(1), layer.wo)
+
+    def _linear(self, x: Tensor, matrices: list[GpuMatrix]) -> Tensor:
+        parts = [linear(x.contiguous(), m, scratch=self._scratch, invariant=self._invariant) for m in matrices]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def to_logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab] from normed hidden states."""
+        logits = self._linear(hidden, [self._head])
+        cap = self._decoder.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)

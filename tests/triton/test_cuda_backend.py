@@ -1,0 +1,100 @@
+"""The GPU plan means what the reference means, in Triton's interpreter where there is no card."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from decoders import VOCAB, decoder, int32, run
+
+from sapwood.kernels.cuda_backend import CudaPlan
+from sapwood.kernels.cuda_graphs import GraphBuckets
+from sapwood.kernels.decoder import Format
+from sapwood.kernels.plan import Batch, DraftTail
+from sapwood.kernels.reference import ReferencePlan
+
+LENGTH = 40
+RNG = np.random.default_rng(3)
+IDS = RNG.integers(0, VOCAB, LENGTH).tolist()
+TABLE = int32(RNG.permutation(LENGTH + 10)[:LENGTH])
+
+
+def plans(kind: str, fmt: Format, device: str, **options: bool) -> tuple[CudaPlan, ReferencePlan]:
+    model = decoder(kind, fmt, num_layers=2)
+    made = CudaPlan(model, num_slots=LENGTH + 10, device=device, dtype=torch.float16, captures=(0, 1), **options)
+    return made, ReferencePlan(model, num_slots=LENGTH + 10, captures=(0, 1))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma", "qwen"])
+def test_logits_are_the_reference_s(kind: str, device: str) -> None:
+    plan, reference = plans(kind, Format.Q8_0, device)
+    expected = np.concatenate([run(reference, IDS, TABLE, 0, 30), run(reference, IDS, TABLE, 30, 31)])
+    got = np.concatenate([run(plan, IDS, TABLE, 0, 30), run(plan, IDS, TABLE, 30, 31)])
+    assert np.isfinite(got).all()
+    assert np.abs(got - expected).max() / np.abs(expected).max() < 0.02
+
+
+def test_draft_trees_captures_and_records(device: str) -> None:
+    plan, reference = plans("llama", Format.Q8_0, device)
+    outputs = []
+    for target in (plan, reference):
+        run(target, IDS, TABLE, 0, 20)
+        free = [slot for slot in range(LENGTH + 10) if slot not in TABLE[:20]][:3]
+        table = int32([*TABLE[:20], *free])
+        batch = Batch(
+            int32([1, 2, 3]),
+            int32([20, 21, 21]),
+            int32(free),
+            int32([0] * 3),
+            [table],
+            int32(range(3)),
+            want_hidden=True,
+        )
+        batch.drafts = {0: DraftTail(20, np.asarray([0b1, 0b11, 0b101], np.uint64))}
+        outputs.append(target.run(batch))
+    got, expected = outputs
+    assert got.features is not None and expected.features is not None
+    assert np.abs(got.logits - expected.logits).max() / np.abs(expected.logits).max() < 0.02
+    np.testing.assert_allclose(got.features, expected.features, atol=0.1)
+    records = plan.kv.read(TABLE[:5])
+    plan.kv.write(int32([45, 46, 47, 48, 49]), records)
+    assert np.array_equal(plan.kv.read(int32([45, 46, 47, 48, 49])), records)
+
+
+def test_an_invariant_plan_gives_a_row_the_same_bits_in_any_batch(device: str) -> None:
+    plan, _ = plans("llama", Format.Q8_0, device, invariant=True)
+    whole = run(plan, IDS, TABLE, 0, LENGTH)
+    again, _ = plans("llama", Format.Q8_0, device, invariant=True)
+    pieces = [run(again, IDS, TABLE, at, at + 8) for at in range(0, LENGTH, 8)]
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+def test_a_recorded_step_gives_what_a_launched_one_gives(device: str) -> None:
+    """With a recorder that only keeps the function: the static buffers and their padding are what is tested."""
+    model = decoder("gemma", Format.Q8_0, num_layers=2)
+    options = {"num_slots": LENGTH + 10, "device": device, "dtype": torch.float16}
+    plain = CudaPlan(model, **options)  # type: ignore[arg-type]
+    graphed = CudaPlan(model, recorder=lambda launch: launch, **options)  # type: ignore[arg-type]
+    for begin, end in ((0, 30), (30, 31), (31, 34), (34, 35)):
+        expected = run(plain, IDS, TABLE, begin, end)
+        got = run(graphed, IDS, TABLE, begin, end)
+        assert np.isfinite(got).all() and np.abs(got - expected).max() / np.abs(expected).max() < 2e-3
+
+
+def test_buckets_hold_the_rows_and_record_once() -> None:
+    recorded: list[int] = []
+    ran: list[int] = []
+
+    def make(rows: int):  # type: ignore[no-untyped-def]
+        return lambda: ran.append(rows)
+
+    def recorder(launch):  # type: ignore[no-untyped-def]
+        recorded.append(1)
+        return launch
+
+    buckets = GraphBuckets(make, recorder, buckets=(4, 1, 16))
+    assert [buckets.bucket(rows) for rows in (1, 2, 4, 5, 16, 17)] == [1, 4, 4, 16, 16, None]
+    buckets.capture()
+    for _ in range(3):
+        buckets.replay(4)
+    assert ran == [4, 4, 4] and len(recorded) == 3
