@@ -2,13 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# torch from the pinned version's CPU build where pip knows one; uv or a CUDA machine may install its own before.
+# pip takes torch's CPU build of the pinned version where it knows one; to bring another, install it into .venv first.
 .PHONY: demo test lint format install clean slow gpu-check
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --no-build-isolation --editable .
+	$(BIN)/python -m pip install --progress-bar on --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.base
@@ -26,6 +26,11 @@ test: $(VENV)/.test
 
 slow: $(VENV)/.test
 	$(BIN)/pytest -m slow
+
+# On a machine with an NVIDIA card: every kernel against its reference, and the engine against the CPU's.
+gpu-check: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable '.[gpu]' --no-build-isolation
+	$(BIN)/pytest tests/triton -m "gpu or not gpu"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
