@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,8 +21,9 @@ from sapwood.errors import InvalidRequest
 from sapwood.runtime.scheduler.request import RequestState
 
 Beginning = tuple[str, tuple[int, ...]]  # namespace and first ids
-# How many of a request's ids are in the tree. Costs a walk.
-Matched = Callable[[RequestState], int]
+Key = tuple[str, bytes, int]  # namespace, ids (big-endian, so that bytes sort as ids do), order of arrival
+# How many of the first ids are in the tree, in a namespace. Costs a walk.
+Matched = Callable[[Sequence[int], str], int]
 
 
 class Policy(Protocol):
@@ -66,33 +67,47 @@ class Shelf:
     """Waiting requests in the lexicographic order of their ids, so that those with a common prefix stand side by side."""
 
     def __init__(self) -> None:
-        self._keys: list[tuple[str, bytes, int]] = []
+        self._keys: list[Key] = []
+        self._key_of: dict[int, Key] = {}
         self.waiting: dict[int, RequestState] = {}
 
     def add(self, request: RequestState) -> None:
-        insort(self._keys, self._key(request))
+        key = _key(request)
+        insort(self._keys, key)
+        self._key_of[request.order] = key
         self.waiting[request.order] = request
 
     def discard(self, request: RequestState) -> None:
         if self.waiting.pop(request.order, None) is not None:
-            del self._keys[bisect_left(self._keys, self._key(request))]
+            del self._keys[bisect_left(self._keys, self._key_of.pop(request.order))]
 
-    def around(self, request: RequestState, count: int) -> list[RequestState]:
-        """Up to `count` neighbours on either side of where `request` stands or would stand."""
-        at = bisect_left(self._keys, self._key(request))
-        return [self.waiting[order] for *_, order in self._keys[max(0, at - count) : at + count]]
+    def around(self, key: Key, count: int) -> list[tuple[RequestState, int]]:
+        """Up to `count` neighbours on either side of where `key` stands or would stand, with the ids they have in common."""
+        at = bisect_left(self._keys, key)
+        near = self._keys[max(0, at - count) : at + count]
+        return [(self.waiting[other[-1]], _num_common(key, other)) for other in near]
 
-    @staticmethod
-    def _key(request: RequestState) -> tuple[str, bytes, int]:
-        return request.message.namespace, np.array(request.ids, ">i4").tobytes(), request.order
+
+def _key(request: RequestState) -> Key:
+    return request.message.namespace, np.array(request.ids, ">i4").tobytes(), request.order
+
+
+def _num_common(a: Key, b: Key) -> int:
+    """How many of their first ids are equal."""
+    if a[0] != b[0]:
+        return 0
+    size = min(len(a[1]), len(b[1])) // 4
+    differs = np.frombuffer(a[1], np.int32, size) != np.frombuffer(b[1], np.int32, size)
+    first = int(differs.argmax()) if size else 0
+    return first if size and differs[first] else size
 
 
 class LongestPrefix:
     """lpm. Matches are estimates, renewed where the tree changed: beside the one just admitted, and before one is chosen."""
 
-    NEIGHBOURS = 8  # matched anew on either side of an admitted request
+    NEIGHBOURS = 8  # looked at anew on either side of an admitted request
     TRIES = 8  # most estimates that are checked for one choice
-    ARRIVALS = 16  # most newcomers that are matched for one choice
+    ARRIVALS = 8  # most newcomers that are matched for one choice
 
     def __init__(self, matched: Matched) -> None:
         self._matched = matched
@@ -114,10 +129,10 @@ class LongestPrefix:
     def choose(self) -> RequestState:
         for _ in range(min(self.ARRIVALS, len(self._new))):
             newcomer = self._new.pop(next(iter(self._new)))
-            self._estimate(newcomer, self._matched(newcomer))
+            self._estimate(newcomer, self._matched(newcomer.ids, newcomer.message.namespace))
         best = self._best()
         for _ in range(self.TRIES):
-            now = self._matched(best)
+            now = self._matched(best.ids, best.message.namespace)
             if now >= self._estimates[best.order]:
                 break
             self._estimate(best, now)
@@ -125,8 +140,8 @@ class LongestPrefix:
         return best
 
     def admitted(self, request: RequestState) -> None:
-        for neighbour in self._shelf.around(request, self.NEIGHBOURS):
-            self._estimate(neighbour, self._matched(neighbour))
+        for neighbour, num_common in self._shelf.around(_key(request), self.NEIGHBOURS):
+            self._estimate(neighbour, max(num_common, self._estimates[neighbour.order]))
 
     def _estimate(self, request: RequestState, matched: int) -> None:
         if self._estimates.get(request.order) != matched:
@@ -147,7 +162,7 @@ class DepthFirst:
     def __init__(self) -> None:
         self._shelf = Shelf()
         self._groups: dict[Beginning, dict[int, RequestState]] = {}
-        self._last: RequestState | None = None
+        self._last: Key | None = None
 
     def add(self, request: RequestState) -> None:
         self._shelf.add(request)
@@ -164,24 +179,16 @@ class DepthFirst:
     def choose(self) -> RequestState:
         if self._last is not None:
             near = self._shelf.around(self._last, 1)
-            best = max(near, key=lambda r: self._common(r, self._last), default=None)
-            if best is not None and self._common(best, self._last):
+            best, num_common = max(near, key=lambda found: found[1], default=(None, 0))
+            if best is not None and num_common:
                 return best
         return next(iter(max(self._groups.values(), key=len).values()))
 
     def admitted(self, request: RequestState) -> None:
-        self._last = request
+        self._last = _key(request)
 
     def _beginning(self, request: RequestState) -> Beginning:
         return request.message.namespace, tuple(request.message.ids[: self.BEGINNING])
-
-    @staticmethod
-    def _common(a: RequestState, b: RequestState | None) -> int:
-        if b is None or a.message.namespace != b.message.namespace:
-            return 0
-        size = min(len(a.ids), len(b.ids))
-        differ = np.flatnonzero(np.array(a.ids[:size]) != np.array(b.ids[:size]))
-        return int(differ[0]) if len(differ) else size
 
 
 def policy_maker(name: str, matched: Matched) -> Callable[[], Policy]:

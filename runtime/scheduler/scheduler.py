@@ -74,7 +74,7 @@ class Scheduler:
         self._drafts = None if drafter is None else Drafts(drafter, tree, grammars)
         self._composer = BatchComposer(tree.num_slots, engine.plan.max_rows)
         self._max_running = min(capacity.max_running, engine.plan.max_rows)
-        self._queue = WaitingQueue(policy_maker(policy, self._matched))
+        self._queue = WaitingQueue(policy_maker(policy, tree.peek))
         self._live: dict[tuple[bytes, str], RequestState] = {}
         self._reading: dict[RequestState, None] = {}  # in order of admission
         self._decoding: dict[RequestState, None] = {}
@@ -138,7 +138,7 @@ class Scheduler:
 
     def set_policy(self, name: str) -> None:
         """Rank waiting requests by another policy from now on."""
-        self._queue.change_policy(policy_maker(name, self._matched))
+        self._queue.change_policy(policy_maker(name, self.tree.peek))
 
     def step(self) -> None:
         """Do what is due: expire, admit, run one batch, handle its tokens. Errors end the requests concerned, never the loop."""
@@ -390,10 +390,6 @@ class Scheduler:
 
     def _of(self, client: bytes) -> list[RequestState]:
         return [request for key, request in self._live.items() if key[0] == client]
-
-    def _matched(self, request: RequestState) -> int:
-        """How many of a request's ids are in the tree."""
-        return self.tree.peek(request.ids, request.message.namespace)
 
     def _too_large(self, request: RequestState) -> str:
         return (
