@@ -18,8 +18,9 @@ class Call(Protocol):
 
 
 class TextTokenizer(Protocol):
-    """What programs use of a tokenizer. Hashable; two are the same if they are one object."""
+    """What programs use of a tokenizer. Two are the same if they are one object."""
 
+    def __hash__(self) -> int: ...
     @property
     def token_bytes(self) -> Sequence[bytes]: ...
     @property

@@ -214,7 +214,7 @@ def gen(
     """
     line = caller_line()
     if choices is not None:
-        return Select(name, list(choices), getattr(choices_method, "__name__", choices_method), line)
+        return Select(name, list(choices), _method(choices_method), line)
     overrides = sampling_overrides({"max_tokens": max_tokens, "stop": stop, "temperature": temperature, **sampling})
     convert: Callable[[str], Any] | None = None
     if tools is not None:
@@ -250,7 +250,11 @@ def select(
     `choices_method`: "token_length_normalized" (mean log probability of a choice's tokens), "greedy_token_selection" (token
     by token, the likeliest goes on) or "unconditional_likelihood_normalized" (mean gain over the choice by itself).
     """
-    return Select(name, list(choices or ()), getattr(choices_method, "__name__", choices_method), caller_line())
+    return Select(name, list(choices or ()), _method(choices_method), caller_line())
+
+
+def _method(method: str | Callable[..., Any]) -> str:
+    return method if isinstance(method, str) else method.__name__
 
 
 def gen_int(name: str | None = None, max_tokens: int | None = None, **more: Any) -> Expression:

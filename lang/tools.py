@@ -41,7 +41,7 @@ def calling(tools: Sequence[Callable[..., Any]]) -> tuple[dict[str, Any], Callab
         import msgspec
 
         call = json.loads(text)
-        values = msgspec.convert(call["arguments"], parameters[call["name"]][1])
+        values: Any = msgspec.convert(call["arguments"], parameters[call["name"]][1])
         return ToolCall(by_name[call["name"]], {name: getattr(values, name) for name in call["arguments"]})
 
     return schema, read

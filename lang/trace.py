@@ -76,6 +76,7 @@ class TraceState:
     def __init__(self, nodes: list[Node], tip: Node | None = None) -> None:
         self._nodes = nodes
         self._tip = tip
+        self._open: Node | None = None  # text that more text may join: nothing was forked from it
         self._values: dict[str, Any] = {}
 
     def __iadd__(self, other: Any) -> TraceState:
@@ -99,6 +100,7 @@ class TraceState:
         self[name] = value
 
     def fork(self, size: int = 1, position_ids_offset: list[int] | None = None) -> TraceForks:
+        self._open = None
         return TraceForks([TraceState(self._nodes, self._tip) for _ in range(size)], self)
 
     @contextmanager
@@ -161,16 +163,16 @@ class TraceState:
             self._append(Node("select", f"{part.name or 'select'}: {' | '.join(part.choices)}"))
 
     def _write(self, text: str) -> None:
-        tip = self._tip
-        if tip is not None and tip.kind == "text" and tip is self._nodes[-1]:
-            tip.label += text
+        if self._open is not None:
+            self._open.label += text
         else:
             self._append(Node("text", text))
+            self._open = self._tip
 
     def _append(self, node: Node) -> None:
         node.parents = [] if self._tip is None else [self._tip]
         self._nodes.append(node)
-        self._tip = node
+        self._tip, self._open = node, None
 
 
 class TraceForks:
@@ -202,7 +204,7 @@ class TraceForks:
         tips = [state._tip for state in self._states if state._tip is not None]
         node = Node("join", mode, tips)
         self._parent._nodes.append(node)
-        self._parent._tip = node
+        self._parent._tip, self._parent._open = node, None
 
 
 def trace(body: Callable[..., Any], names: list[str], arguments: dict[str, Any]) -> Trace:

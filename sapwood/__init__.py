@@ -16,6 +16,11 @@ if TYPE_CHECKING:
         get_server_info as get_server_info,
         set_default_backend as set_default_backend,
     )
+    from sapwood.lang.choices import (
+        greedy_token_selection as greedy_token_selection,
+        token_length_normalized as token_length_normalized,
+        unconditional_likelihood_normalized as unconditional_likelihood_normalized,
+    )
     from sapwood.lang.expressions import (
         assistant as assistant,
         assistant_begin as assistant_begin,
@@ -33,11 +38,6 @@ if TYPE_CHECKING:
         user as user,
         user_begin as user_begin,
         user_end as user_end,
-    )
-    from sapwood.lang.choices import (
-        greedy_token_selection as greedy_token_selection,
-        token_length_normalized as token_length_normalized,
-        unconditional_likelihood_normalized as unconditional_likelihood_normalized,
     )
     from sapwood.lang.openai import OpenAI as OpenAI
     from sapwood.lang.program import Function as Function, function as function
