@@ -19,9 +19,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from sapwood.errors import InvalidRequest, OutOfSlots
+from sapwood.errors import InvalidRequest
 from sapwood.kernels.plan import KVMemory
 from sapwood.radix.node import Ids, Node
+from sapwood.radix.path import Path
 from sapwood.radix.tree import RadixTree
 
 MAGIC = b"SAPWOOD-KV\n"
@@ -87,11 +88,15 @@ def load(tree: RadixTree, kv: KVMemory, file: str | FilePath, *, fingerprint: st
         own = np.arange(starts[index], starts[index + 1])
         lines.append(own if parent == ROOT else np.concatenate([lines[parent], own]))
     parents = {parent for parent, _ in header["nodes"]}
-    return sum(
-        _restore(tree, kv, header["namespace"], ids[line], records, line)
-        for index, line in enumerate(lines)
-        if index not in parents
-    )
+    paths: list[Path] = []  # held until the end, so that what comes later can't evict what came before
+    count = 0
+    for line in (line for index, line in enumerate(lines) if index not in parents):
+        path = _begin(tree, header["namespace"], ids[line])
+        paths.append(path)
+        count += _fill(tree, kv, path, records, line)
+    for path in paths:
+        path.release()
+    return count
 
 
 def _nodes(tree: RadixTree, namespace: str) -> list[tuple[int, Ids, NDArray[np.int32]]]:
@@ -139,30 +144,33 @@ def _parse(content: NDArray[np.uint8], source: FilePath) -> tuple[dict[str, Any]
         raise damaged
     at = len(MAGIC) + 4
     size = struct.unpack("<I", content[len(MAGIC) : at].tobytes())[0]
-    header: dict[str, Any] = json.loads(content[at : at + size].tobytes())
-    if header["version"] != VERSION:
-        raise InvalidRequest(f"{source} has version {header['version']}, but this is {VERSION}; save it anew")
-    count, at = sum(size for _, size in header["nodes"]), at + size
-    ids = np.frombuffer(body[at : at + 4 * count].tobytes(), "<i4").astype(np.int32)
-    return header, ids, body[at + 4 * count :].reshape(count, header["bytes_per_slot"])
-
-
-def _restore(
-    tree: RadixTree, kv: KVMemory, namespace: str, ids: Ids, records: NDArray[np.uint8], line: NDArray[np.intp]
-) -> int:
-    """Bring one line from a root to a leaf back, as much of it as fits; returns how many tokens were missing before."""
-    path = tree.match(ids, namespace)
-    room = tree.num_free + tree.num_evictable
     try:
-        path.extend(ids[len(path) : len(path) + room])
-    except OutOfSlots:
-        path.release()
-        return 0
+        header: dict[str, Any] = json.loads(content[at : at + size].tobytes())
+        if header["version"] != VERSION:
+            raise InvalidRequest(f"{source} has version {header['version']}, but this is {VERSION}; save it anew")
+        nodes, width, at = header["nodes"], header["bytes_per_slot"], at + size
+        if not all(ROOT <= parent < index and count > 0 for index, (parent, count) in enumerate(nodes)):
+            raise damaged
+        count = sum(count for _, count in nodes)
+        ids = np.frombuffer(body[at : at + 4 * count].tobytes(), "<i4").astype(np.int32)
+        return header, ids, body[at + 4 * count :].reshape(count, width)
+    except (KeyError, TypeError, ValueError):
+        raise damaged from None
+
+
+def _begin(tree: RadixTree, namespace: str, ids: Ids) -> Path:
+    """A path of as many of `ids` as there is room for."""
+    path = tree.match(ids, namespace)
+    path.extend(ids[len(path) : len(path) + tree.available(namespace)])
+    return path
+
+
+def _fill(tree: RadixTree, kv: KVMemory, path: Path, records: NDArray[np.uint8], line: NDArray[np.intp]) -> int:
+    """Write what a path lacks; returns how many tokens those are."""
     start = path.num_computed
     missing = path.slots[start:].copy()
     for first in range(0, len(missing), CHUNK):
         rows = line[start + first : start + first + CHUNK][: len(missing) - first]
         kv.write(missing[first : first + CHUNK], records[rows])
     tree.mark_computed(missing)
-    path.release()
     return len(missing)

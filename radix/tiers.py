@@ -1,7 +1,7 @@
 """Where keys and values go when the tree evicts them, and how they come back.
 
-    device ──evict──► host memory ──full──► disk          by pages, see `pages.py`
-    device ◄─restore─ host memory ◄prefetch─ disk
+    device ──evict──► host memory and, in the background, disk         by pages, see `pages.py`
+    device ◄─restore─ host memory ◄─prefetch─ disk
 
 Everything is called by the tree's thread; only the disk has a thread of its own, so that others are computed meanwhile.
 The tree knows nothing of it: what comes back is written into slots that a path has taken for it.
@@ -54,7 +54,10 @@ class Prefetch:
 
 
 class Tiers:
-    """Catches what `tree` evicts. `host_bytes` bounds the host memory; `disk` takes what falls out of it."""
+    """Catches what `tree` evicts. `host_bytes` bounds the host memory; `disk` holds more, and outlives the process.
+
+    What is too much for the disk to write at once is written when it falls out of host memory.
+    """
 
     def __init__(
         self, tree: RadixTree, kv: KVMemory, *, fingerprint: str, host_bytes: int, disk: DiskTier | None = None
@@ -154,10 +157,13 @@ class Tiers:
             return
         first = min(first, max(node.start // PAGE * PAGE, last - AHEAD * PAGE))
         ids, slots = node.walk()
-        for page, key in enumerate(self._keys.of(ids[:last], node.space.name)):
-            begin = page * PAGE
+        for index, key in enumerate(self._keys.of(ids[:last], node.space.name)):
+            begin = index * PAGE
             if begin >= first and not self._has(key):
-                self._keep(key, self._kv.read(slots[begin : begin + PAGE]))
+                page = self._kv.read(slots[begin : begin + PAGE])
+                self._keep(key, page)
+                if self._disk is not None:
+                    self._disk.write(key, page)
                 self._demoted += PAGE
         node.demoted = (first, last)
 
