@@ -43,7 +43,9 @@ _IPV6 = "(?:" + "|".join(
 ) + ")"  # fmt: skip
 
 _LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-_HOSTNAME = f"(?=.{{1,253}}$){_LABEL}(?:\\.{_LABEL})*"
+# Labels of IDNA are checked by tables; those that only look like one are left out with them.
+_PLAIN_LABEL = f"(?![xX][nN]--){_LABEL}"
+_HOSTNAME = f"(?=.{{1,253}}$){_PLAIN_LABEL}(?:\\.{_PLAIN_LABEL})*"
 
 _ATEXT = "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]"
 _QUOTED = '"(?:[ !#-\\[\\]-~]|\\\\[ -~])*"'
@@ -83,11 +85,26 @@ _URI_TEMPLATE = (
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 _HEX = "[0-9a-fA-F]"
 
-# Regular expressions with groups and classes but without nesting them.
-_REGEX_ATOM = "(?:[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSbBnrtfv.*+?^$|(){}\\[\\]\\\\/-]|[\\^$]|\\[\\^?[^\\\\\\[\\]-]+(?:-[^\\\\\\[\\]-])?\\])"
-_REGEX_PIECE = f"(?:{_REGEX_ATOM}(?:[*+?]\\??|\\{{[0-9]+\\}})?)"
-_REGEX_FLAT = f"{_REGEX_PIECE}*(?:\\|{_REGEX_PIECE}*)*"
-_REGEX = f"(?:{_REGEX_PIECE}|\\((?:\\?:)?{_REGEX_FLAT}\\)[*+?]?|\\|)*"
+
+def _up_to(last: str) -> str:
+    """The digits, or letters of one case, up to `last`."""
+    return "".join(map(chr, range({"9": 48, "z": 97, "Z": 65}[last], ord(last) + 1)))
+
+
+# Regular expressions with groups in groups, but no deeper.
+_REGEX_ESCAPE = r"\\(?:[dDwWsSbBnrtfv.*+?^$|(){}\[\]\\/-]|c[a-zA-Z]|u[0-9a-fA-F]{4})"
+_REGEX_RANGE = "|".join(f"{c}-[{c}-{last}]" for last in "9zZ" for c in _up_to(last))
+_REGEX_CLASS = f"\\[\\^?(?:{_REGEX_RANGE}|[^\\\\\\[\\]-]|{_REGEX_ESCAPE})*-?\\]"
+_REGEX_ATOM = f"(?:[^\\\\()\\[\\]{{}}*+?|]|{_REGEX_ESCAPE}|{_REGEX_CLASS})"
+_REGEX_COUNTS = "|".join(f"{d},(?:[{d}-9]|[1-9][0-9])?" for d in range(10))
+_REGEX_REPEAT = f"(?:[*+?]\\??|\\{{(?:[0-9]+,?|{_REGEX_COUNTS})\\}})?"
+_REGEX_OPENING = r"\((?:\?:|\?<[a-zA-Z]+>)?"
+_REGEX_LOOK = r"\(\?<?[=!]"
+_REGEX_FLAT = f"(?:{_REGEX_ATOM}{_REGEX_REPEAT}|\\|)*"
+_REGEX_INNER = (
+    f"(?:{_REGEX_FLAT}(?:{_REGEX_OPENING}{_REGEX_FLAT}\\){_REGEX_REPEAT}|{_REGEX_LOOK}{_REGEX_FLAT}\\)))*{_REGEX_FLAT}"
+)
+_REGEX = f"(?:{_REGEX_FLAT}(?:{_REGEX_OPENING}{_REGEX_INNER}\\){_REGEX_REPEAT}|{_REGEX_LOOK}{_REGEX_INNER}\\)))*{_REGEX_FLAT}"
 
 FORMATS: dict[str, str] = {
     "date-time": f"{_DATE}[tT]{_TIME}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from sapwood.constrained.regex import parse
 from sapwood.constrained.regex.tree import Begin, Cat, End, Node, Repeat, Set, build
 from sapwood.constrained.schema.formats import FORMATS
@@ -39,7 +41,7 @@ class Patterns:
             return None
         key = (pattern, False)
         if key not in self._nodes:
-            source = self._source(pattern, parse(pattern, "ecma"), search=False)
+            source = self._source(pattern, _format_tree(pattern), search=False)
             self._nodes[key] = self._builder.pattern(source)
         return self._nodes[key]
 
@@ -66,6 +68,11 @@ class Patterns:
         if repeat.max is not None:
             nodes.append(self._builder.count(Assert.MaxLength, repeat.max))
         return self._builder.combine(Assert.All, nodes)
+
+
+@cache
+def _format_tree(pattern: str) -> Node:
+    return parse(pattern, "ecma")
 
 
 def read(pattern: object, where: str) -> Node:

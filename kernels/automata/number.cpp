@@ -78,8 +78,10 @@ Decimal successor(std::string_view text) {
 bool fits_a_double(std::string_view text) { return fits_a_double(parse_decimal(text)); }
 
 bool fits_a_double(const Decimal& value) {
-    long order = static_cast<long>(value.digits.size()) + value.exponent;
-    return value.zero() || (order <= 308 && order > -307);
+    static const Decimal largest = parse_decimal("1.7976931348623157e308"), smallest = parse_decimal("2.2250738585072014e-308");
+    Decimal size = value;
+    size.negative = false;
+    return value.zero() || (compare(size, largest) <= 0 && compare(size, smallest) >= 0);
 }
 
 bool step_digits(Digits& at, char c) {
