@@ -16,6 +16,8 @@ Floats = NDArray[np.float32]
 Int32s = NDArray[np.int32]
 
 _NONE = np.empty(0, np.int32)
+_COLDEST = 1e-30  # temperature
+_BLOCK = 256  # tokens whose weights are summed before it is known where the random number falls
 _CANDIDATES = 1024  # most tokens that are sorted at first when only the likeliest matter
 
 
@@ -116,32 +118,39 @@ def _adjusted(logits: Floats, row: SampleRow) -> Floats:
 def _choose(values: Floats, row: SampleRow) -> int:
     if row.temperature <= 0:
         return int(values.argmax())
-    weights = np.exp((values - values.max()).astype(np.float64) / row.temperature)  # the likeliest has weight 1
+    with np.errstate(over="ignore"):  # a tiny temperature: all weights but the likeliest's become 0
+        weights = np.exp((values - values.max()) / np.float32(max(row.temperature, _COLDEST)))  # the likeliest has 1
+    number = uniform(row.seed, row.position)
     if row.top_k or row.top_p < 1 or row.min_p > 0:
         kept = _kept(weights, row)
-        cumulative = weights[kept].cumsum()
-        return int(kept[_drawn(cumulative, row)])
-    return _drawn(weights.cumsum(), row)
+        return int(kept[_drawn(weights[kept], number)])
+    sums = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)
+    block = _drawn(sums, number)
+    start, before = block * _BLOCK, sums[:block].sum()
+    rest = (number * sums.sum() - before) / sums[block]  # where in its block the number falls, up to rounding
+    return start + _drawn(weights[start : start + _BLOCK], max(0.0, rest))
 
 
-def _drawn(cumulative: NDArray[np.float64], row: SampleRow) -> int:
-    """The index where the row's random number falls."""
-    return int(np.searchsorted(cumulative, uniform(row.seed, row.position) * cumulative[-1], side="right"))
+def _drawn(weights: NDArray[np.floating], number: float) -> int:
+    """The index on which a number in [0, 1) falls when each has a share by its weight; never one of weight 0."""
+    cumulative = weights.cumsum(dtype=np.float64)
+    last = int(np.searchsorted(cumulative, cumulative[-1]))  # rounding must not lead beyond it
+    return min(last, int(np.searchsorted(cumulative, number * cumulative[-1], side="right")))
 
 
-def _kept(weights: NDArray[np.float64], row: SampleRow) -> NDArray[np.intp]:
+def _kept(weights: Floats, row: SampleRow) -> NDArray[np.intp]:
     """The tokens that top-k, then top-p, then min-p leave, likeliest first."""
     count = row.top_k or _CANDIDATES
     kept = _largest(weights, count)
-    total = weights[kept].sum() if row.top_k else weights.sum()
+    total = float((weights[kept] if row.top_k else weights).sum(dtype=np.float64))
     while not row.top_k and len(kept) < len(weights):
         least = weights[kept[-1]]
-        if weights[kept].sum() >= row.top_p * total or least < row.min_p or least == 0:
+        if weights[kept].sum(dtype=np.float64) >= row.top_p * total or least < row.min_p or least == 0:
             break
         count *= 8
         kept = _largest(weights, count)
     if row.top_p < 1:
-        kept = kept[: int(np.searchsorted(weights[kept].cumsum(), row.top_p * total)) + 1]
+        kept = kept[: int(np.searchsorted(weights[kept].cumsum(dtype=np.float64), row.top_p * total)) + 1]
     return kept[weights[kept] >= row.min_p] if row.min_p > 0 else kept
 
 
