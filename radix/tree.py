@@ -45,7 +45,7 @@ class RadixTree:
         self._policy = POLICIES[eviction]
         self._shared_queue = EvictionQueue(self._policy)
         self._expiry = None if ttl is None else Expiry(ttl)
-        self._clock = 0
+        self.clock = 0  # matches so far
         self._requested = self._matched = self._evicted = 0
         self._pins: dict[tuple[str, bytes], _Pin] = {}
 
@@ -66,7 +66,7 @@ class RadixTree:
         """The longest prefix of `ids` that the tree holds, computed or not, as a locked path. Namespaces share nothing."""
         wanted = np.asarray(ids, np.int32)
         space = self._space(namespace)
-        self._clock += 1
+        self.clock += 1
         nodes = self._descend(space.root, wanted)
         known = 0  # up to here everything is computed
         for node in nodes:
@@ -83,7 +83,7 @@ class RadixTree:
         path = Path(self, space, tip, wanted[: tip.end].copy(), slots, priority)
         path.computed_until = known
         self._count_match(space, len(wanted), path.num_computed)
-        if self._expiry is not None and (deadline := self._expiry.deadline(self._clock)) is not None:
+        if self._expiry is not None and (deadline := self._expiry.deadline(self.clock)) is not None:
             self._evict_unused(deadline)
         return path
 
@@ -146,7 +146,7 @@ class RadixTree:
 
     def flush(self) -> int:
         """Evict everything that no path holds, whatever the quotas; returns the number of tokens."""
-        return self._evict_unused(self._clock)
+        return self._evict_unused(self.clock)
 
     def stats(self) -> TreeStats:
         """Counts as they are now. Walks all nodes once, for the depth."""
@@ -252,7 +252,7 @@ class RadixTree:
                 tip.append(ids[done:], slots)
             else:
                 child = Node(path.space, tip, tip.end, ids[done:].copy(), slots.copy())
-                child.locks, child.last_use, child.priority = 1, self._clock, path.priority
+                child.locks, child.last_use, child.priority = 1, self.clock, path.priority
                 tip.children[int(ids[done])] = child
                 tip = child
                 self.num_nodes += 1
@@ -311,14 +311,14 @@ class RadixTree:
             if not node.locks:
                 fresh += node.size
             node.locks += 1
-            node.last_use = self._clock
+            node.last_use = self.clock
         self._count_locked(space, fresh)
 
     def _unlock(self, node: Node) -> None:
         node.locks -= 1
         if not node.locks:
             self._count_locked(node.space, -node.size)
-            node.last_use = self._clock
+            node.last_use = self.clock
             if not node.children and node.parent is not None:
                 node.space.queue.push(node)
 

@@ -10,10 +10,10 @@ import msgspec
 
 from sapwood.errors import InvalidRequest
 from sapwood.radix import snapshot
+from sapwood.radix.outline import outline
 from sapwood.runtime.assembly import System
 from sapwood.runtime.messages import Ask
 from sapwood.runtime.scheduler import stats
-from sapwood.runtime.tree_view import TreeArgs, describe_tree
 
 
 class PrefixArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -21,6 +21,12 @@ class PrefixArgs(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: list[int]
     namespace: str = ""
+
+
+class TreeArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """How many nodes to show."""
+
+    max_nodes: int = 250
 
 
 class PolicyArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,7 +96,7 @@ class Admin:
         return counts | {"run_seconds": engine.run_seconds, "sample_seconds": engine.sample_seconds}
 
     def _tree(self, args: TreeArgs) -> object:
-        return describe_tree(self._system.tree, args.max_nodes)
+        return msgspec.to_builtins(outline(self._system.tree, args.max_nodes))
 
     def _flush(self, args: NoArgs) -> object:
         count = self._system.tree.flush()
