@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import typer
@@ -11,7 +12,7 @@ import sapwood
 from sapwood.errors import SapwoodError
 from sapwood.runtime.cli import chat, doctor, generate, models, run, serve
 from sapwood.runtime.cli.bench import command as bench
-from sapwood.runtime.cli.terminal import say_error
+from sapwood.runtime.cli.terminal import exit_on_sigterm, say_error
 
 app = typer.Typer(
     name="sapwood",
@@ -50,6 +51,7 @@ def _root(
 
 def main() -> None:
     """Entry point of `sapwood`."""
+    exit_on_sigterm(128 + signal.SIGTERM)
     try:
         app()
     except SapwoodError as error:

@@ -11,7 +11,7 @@ import typer
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.cli import serve_options as given
 from sapwood.runtime.cli.options import DEFAULT_MODEL, ContextLength, Kernels, Slots, Threads, backend_options
-from sapwood.runtime.cli.terminal import note, waiting
+from sapwood.runtime.cli.terminal import exit_on_sigterm, note, waiting
 
 if TYPE_CHECKING:
     from sapwood.runtime.server.config import ServerConfig
@@ -117,9 +117,9 @@ def serve(
 def start(model: str, settings: ServerConfig, options: dict[str, object]) -> None:
     """Take the port, start the backend, serve until a signal."""
     from sapwood.runtime.client import Client
-    from sapwood.runtime.server.serving import exit_on_sigterm, listen, server_of, url_of
+    from sapwood.runtime.server.serving import listen, server_of, url_of
 
-    exit_on_sigterm()
+    exit_on_sigterm(0)  # what a drained server should answer
     taken = listen(settings.host, settings.port)
     with waiting(f"Loading {model}") as progress:
         client = Client.launch(model, progress=progress, **backend_options(**options))

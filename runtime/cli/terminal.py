@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +37,15 @@ def waiting(message: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr while something takes time; call what it yields with what is being done. Silent in a pipe."""
     with console(stderr=True).status(escaped(message)) as status:
         yield lambda text: status.update(escaped(f"{message}: {text}"))
+
+
+def exit_on_sigterm(status: int) -> None:
+    """Make SIGTERM unwind like Ctrl-C does, so that what owns a backend ends it."""
+
+    def leave(sig: int, frame: FrameType | None) -> None:
+        sys.exit(status)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def escaped(message: str) -> str:

@@ -9,7 +9,6 @@ import errno
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -106,12 +105,3 @@ def server_of(client: Client, config: ServerConfig, ready: Callable[[], None] = 
             f"the TLS certificate or key can't be used: {error}; check --tls-cert and --tls-key"
         ) from None
     return _Server(uvicorn_config, app, ready)
-
-
-def exit_on_sigterm() -> None:
-    """Make SIGTERM unwind like Ctrl-C does, so that what owns a backend ends it."""
-
-    def leave(sig: int, frame: FrameType | None) -> None:
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, leave)
