@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sapwood.errors import InvalidRequest
 from sapwood.lang.choices import METHODS
 from sapwood.runtime.completion import Chunk
 from sapwood.runtime.messages import Sampling
@@ -68,14 +69,24 @@ def _generated(executor: Executor, gen: Gen, results: list[Result]) -> None:
     if rest:
         written.pending.append((rest, False))
     written.text += text
-    convert = gen.convert or (lambda value: value)
-    values = [convert(text) for _, _, text in results]
+    values = [_value(gen, chunk, text) for _, chunk, text in results]
     metas = [_meta(chunk, ids) for ids, chunk, _ in results]
     if gen.n == 1:
         executor.set(gen.name, values[0], metas[0])
     else:
         executor.set(gen.name, values, {"samples": metas})
     executor.resume()
+
+
+def _value(gen: Gen, chunk: Chunk, text: str) -> Any:
+    if gen.convert is None:
+        return text
+    try:
+        return gen.convert(text)
+    except (ValueError, msgspec.DecodeError) as error:
+        if chunk.finish_reason == "length":
+            raise InvalidRequest(f"max_tokens ended the text before its form was complete: {text[-60:]!r}") from error
+        raise
 
 
 def _without_stop(executor: Executor, ids: list[int], text: str) -> tuple[list[int], str]:
