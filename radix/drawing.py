@@ -37,9 +37,10 @@ def _lines(node: Outline, spell: Spell) -> tuple[str, str]:
     hidden = [f"{node.hidden} more"] if node.hidden else []
     if node.namespace is not None:
         return f"namespace {node.namespace!r}" if node.namespace else "default namespace", "".join(hidden)
-    text = "".join(c if c.isprintable() else "␤" if c == "\n" else "·" for c in spell(node.head))
+    text = "".join(c if c.isprintable() else "¶" if c == "\n" else "·" for c in spell(node.head))
     numbers = [f"{node.len} tokens", *([f"{node.locks} held"] if node.locks else []), *hidden]
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…", " · ".join(numbers)
+    whole = len(text) <= SHOWN and node.len == len(node.head)
+    return text if whole else text[: SHOWN - 1] + "…", " · ".join(numbers)
 
 
 def _mermaid(top: Outline, spell: Spell) -> str:
