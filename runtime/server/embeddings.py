@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from sapwood.runtime.messages import Sampling
+from sapwood.runtime.messages import Sampling, Usage
 from sapwood.runtime.server.errors import JsonResponse, invalid
 from sapwood.runtime.server.fields import decode, read
 from sapwood.runtime.server.openai_completions import prompts_of
@@ -19,6 +19,7 @@ from sapwood.runtime.server.service import Job, Service, service_of, total
 from sapwood.runtime.server.sse import while_connected
 
 router = APIRouter()
+Vector = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class EmbeddingRequest(msgspec.Struct):
@@ -48,16 +49,11 @@ async def answer(service: Service, raw: bytes) -> dict[str, Any]:
 
 async def embed(service: Service, fields: EmbeddingRequest) -> dict[str, Any]:
     """The body of the answer."""
-    prompts = prompts_of(fields.input, service, "input")
-    sampling = Sampling(max_tokens=0, temperature=0.0)
-    jobs = [Job(ids, sampling, want_hidden=True, timeout=service.config.request_timeout) for ids in prompts]
-    results = await service.complete_all(jobs)
+    vectors, usage = await vectors_of(service, prompts_of(fields.input, service, "input"), fields.dimensions)
     data = []
-    for index, result in enumerate(results):
-        vector = unit(np.asarray(result.hidden, np.float32), fields.dimensions)
+    for index, vector in enumerate(vectors):
         encoded = base64.b64encode(vector.tobytes()).decode() if fields.encoding_format == "base64" else vector.tolist()
         data.append({"object": "embedding", "index": index, "embedding": encoded})
-    usage = total([result.usage for result in results], prompts=len(prompts))
     tokens = {
         "prompt_tokens": usage.prompt_tokens,
         "total_tokens": usage.prompt_tokens,
@@ -66,9 +62,16 @@ async def embed(service: Service, fields: EmbeddingRequest) -> dict[str, Any]:
     return {"object": "list", "model": service.model, "data": data, "usage": tokens}
 
 
-def unit(
-    vector: np.ndarray[Any, np.dtype[np.float32]], dimensions: int | None
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+async def vectors_of(service: Service, prompts: list[list[int]], dimensions: int | None) -> tuple[list[Vector], Usage]:
+    """One vector of length one for each prompt, and what they cost."""
+    sampling = Sampling(max_tokens=0, temperature=0.0)
+    jobs = [Job(ids, sampling, want_hidden=True, timeout=service.config.request_timeout) for ids in prompts]
+    results = await service.complete_all(jobs)
+    vectors = [unit(np.asarray(result.hidden, np.float32), dimensions) for result in results]
+    return vectors, total([result.usage for result in results], prompts=len(prompts))
+
+
+def unit(vector: Vector, dimensions: int | None) -> Vector:
     """The first `dimensions` of a vector, scaled to length one."""
     if dimensions is not None and dimensions > len(vector):
         raise invalid(f"dimensions is {dimensions}, but this model's vectors have {len(vector)}", "dimensions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from datetime import datetime, timezone
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -15,9 +15,11 @@ import sapwood
 from sapwood.errors import SapwoodError
 from sapwood.runtime.messages import Usage
 from sapwood.runtime.server.chat_fields import Chat, ChatRequest, prepare
+from sapwood.runtime.server.embeddings import vectors_of
 from sapwood.runtime.server.errors import ApiError, JsonResponse, invalid, refusal_of
 from sapwood.runtime.server.fields import GenerationFields, grammar_of, read, sampling_of
 from sapwood.runtime.server.openai_chat import message_of
+from sapwood.runtime.server.openai_completions import prompts_of
 from sapwood.runtime.server.openapi import body
 from sapwood.runtime.server.reader import Plain, Reader
 from sapwood.runtime.server.service import Job, Service, service_of
@@ -70,6 +72,14 @@ class OllamaGenerate(OllamaRequest, kw_only=True):
     raw: bool | None = None
     suffix: str | None = None
     images: list[str] | None = None
+
+
+class EmbedRequest(msgspec.Struct):
+    """The body of /api/embed."""
+
+    input: str | list[str]
+    model: str | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class ShowRequest(msgspec.Struct):
@@ -222,6 +232,18 @@ def _line(data: Any) -> bytes:
 
 def _error_line(error: SapwoodError) -> bytes:
     return _line({"error": refusal_of(error).message})
+
+
+@router.post("/embed", openapi_extra=body(EmbedRequest))
+async def embed(request: Request) -> Response:
+    """Vectors of texts."""
+    fields = await read(request, msgspec.json.Decoder(EmbedRequest))
+    service = service_of(request)
+    texts = [fields.input] if isinstance(fields.input, str) else fields.input
+    prompts = prompts_of([*texts], service, "input")
+    vectors, usage = await while_connected(request, vectors_of(service, prompts, fields.dimensions))
+    rows = [vector.tolist() for vector in vectors]
+    return JsonResponse({"model": service.model, "embeddings": rows, "prompt_eval_count": usage.prompt_tokens})
 
 
 @router.get("/tags")

@@ -116,6 +116,11 @@ def test_ollama_honours_a_format(http: httpx.Client) -> None:
     assert http.post("/api/generate", json={**body, "format": "xml"}).status_code == 400
 
 
+def test_ollama_embeds_texts(http: httpx.Client) -> None:
+    rows = http.post("/api/embed", json={"input": ["one", "two"], "dimensions": 8}).json()["embeddings"]
+    assert [len(row) for row in rows] == [8, 8] and rows[0] != rows[1]
+
+
 def test_ollama_lists_and_shows_the_model(http: httpx.Client) -> None:
     (model,) = http.get("/api/tags").json()["models"]
     assert http.post("/api/show", json={"model": model["name"]}).json()["details"]["family"]
