@@ -117,7 +117,7 @@ class DiskTier:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             # A page is a convenience: whatever the disk does, the worst is a miss.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, MemoryError):
                 job()
 
     def _write(self, key: Key, page: Page) -> None:
@@ -132,20 +132,20 @@ class DiskTier:
             self._arrived.put((key, None))
 
     def _read(self, key: Key) -> None:
+        page = None
         try:
             content = self._file(key).read_bytes()
-        except OSError:
-            content = b""
-        head, page = content[: len(MAGIC) + 4], np.frombuffer(content, np.uint8)[len(MAGIC) + 4 :]
-        if head == MAGIC + _checksum(key, page.data):
-            with contextlib.suppress(OSError):
+            begin = len(MAGIC) + 4
+            if len(content) > begin and content[:begin] == MAGIC + _checksum(key, memoryview(content)[begin:]):
+                page = np.frombuffer(content, np.uint8, offset=begin)
                 os.utime(self._file(key))
+            else:
+                self.num_damaged += 1
+                self._file(key).unlink(missing_ok=True)
+        finally:
+            # Somebody waits for it, whatever happened.
             self._arrived.put((key, page))
-        else:
-            self.num_damaged += bool(content)
-            self._file(key).unlink(missing_ok=True)
-            self._arrived.put((key, None))
-        self._wake()
+            self._wake()
 
 
 def _checksum(key: Key, page: memoryview) -> bytes:
