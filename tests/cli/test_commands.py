@@ -181,6 +181,30 @@ def test_a_server_is_measured_against_itself(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
 
 
+def test_run_gives_a_program_its_backend_and_its_arguments(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, sapwood as sw\n"
+        "@sw.function\n"
+        "def ask(s):\n"
+        "    s += sw.gen('answer', regex='(yes|no)')\n"
+        "print(ask.run()['answer'], sys.argv[1:])\n"
+    )
+    result = sapwood("run", "--model", "fake", str(program), "--fast", "3")
+    assert result.stdout in ("yes ['--fast', '3']\n", "no ['--fast', '3']\n"), result
+
+
+def test_a_programs_own_faults_are_shown_without_ours(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("def broken(:\n")
+    result = sapwood("run", str(program))
+    assert result.returncode == 1 and "line 1" in result.stderr and "Traceback" not in result.stderr
+    program.write_text("def divide():\n    return 1 / 0\n\ndivide()\n")
+    result = sapwood("run", "--model", "fake", str(program))
+    assert result.returncode == 1 and "ZeroDivisionError" in result.stderr
+    assert "runpy" not in result.stderr and "typer" not in result.stderr
+
+
 def test_doctor_looks_around() -> None:
     result = sapwood("doctor")
     assert "processor" in result.stdout and "models" in result.stdout
