@@ -10,7 +10,7 @@ preempted, the next one in line simply finds those positions missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,10 +61,13 @@ class BatchComposer:
         self._outs: dict[int, int] = {}  # row -> number of its logits
         self._any_unstored = False
 
-    def compose(self, requests: Iterable[RequestState], chunk_rows: int) -> Step | None:
-        """A step for as many of `requests`, in this order, as fit; None if there is nothing to compute.
+    def compose(
+        self, decoding: Iterable[RequestState], reading: Sequence[RequestState], chunk_rows: int
+    ) -> Step | None:
+        """A step for as many requests as fit; None if there is nothing to compute.
 
-        `chunk_rows` bounds the rows of prompts, a request that needs a single row gets it beyond that.
+        First come those that decode, then up to `chunk_rows` rows of prompts. The first of `reading` gets at least half of
+        these, so it comes to its end; the others share the rest in their order. A single row is given beyond that.
         """
         self._num_step += 1
         self._num_rows = 0
@@ -72,16 +75,14 @@ class BatchComposer:
         self._outs = {}
         self._any_unstored = False
         wanted: list[Wanted] = []
-        want_hidden = False
-        budget = min(chunk_rows, self.max_rows)
-        for request in requests:
-            before = self._num_rows
-            found = self._add(request, budget)
-            if self._num_rows - before > 1:
-                budget -= self._num_rows - before
-            if found is not None:
-                wanted.append(found)
-                want_hidden = want_hidden or request.message.want_hidden
+        for request in decoding:
+            self._add(request, self.max_rows, wanted)
+        end = min(self._num_rows + chunk_rows, self.max_rows)
+        middle = (self._num_rows + end) // 2
+        for request in reading[1:]:
+            self._add(request, middle - self._num_rows, wanted)
+        for request in reading[:1]:
+            self._add(request, end - self._num_rows, wanted)
         count = self._num_rows
         if not count:
             return None
@@ -93,12 +94,12 @@ class BatchComposer:
             sequences=self._sequences[:count],
             tables=self._tables,
             logit_rows=np.fromiter(self._outs, np.int32, len(self._outs)),
-            want_hidden=want_hidden,
+            want_hidden=any(found.request.message.want_hidden for found in wanted),
         )
         return Step(batch, slots[slots >= 0] if self._any_unstored else slots, wanted)
 
-    def _add(self, request: RequestState, budget: int) -> Wanted | None:
-        """Add the rows that a request lacks; returns what it gets from this step."""
+    def _add(self, request: RequestState, budget: int, wanted: list[Wanted]) -> None:
+        """Add the rows that a request lacks, and to `wanted` what it gets from this step."""
         path = request.path
         assert path is not None
         num_computed = path.num_computed
@@ -106,18 +107,19 @@ class BatchComposer:
         start = min(num_computed, request.next_logit)
         if stop - start == 1:
             if not self._add_one(request, path.slots, start, num_computed):
-                return None
+                return
         else:
             stop = self._add_chunk(request, path.slots, start, stop, num_computed, budget)
         first, last = max(start, request.next_logit), min(stop, request.end_of_logits)
         if first >= last:
-            return None
+            return
         outs = self._outs
         if last - first == 1:
             row = int(self._row_of[path.slots[first]])
-            return Wanted(request, first, [outs.setdefault(row, len(outs))])
+            wanted.append(Wanted(request, first, [outs.setdefault(row, len(outs))]))
+            return
         rows = self._row_of[path.slots[first:last]].tolist()
-        return Wanted(request, first, [outs.setdefault(row, len(outs)) for row in rows])
+        wanted.append(Wanted(request, first, [outs.setdefault(row, len(outs)) for row in rows]))
 
     def _add_one(self, request: RequestState, table: Int32s, position: int, num_computed: int) -> bool:
         """The row at `position`, unless the batch has it; False if there is no room."""

@@ -66,6 +66,11 @@ class RequestState:
         return len(self.ids) - 1
 
     @property
+    def num_missing(self) -> int:
+        """Positions that must still be computed, for it or for others too."""
+        return len(self.ids) if self.path is None else self.end_of_rows - self.path.num_computed
+
+    @property
     def end_of_logits(self) -> int:
         """Positions before this one, from `next_logit` on, have logits that are wanted."""
         if self.ending is None or (self.only_reads and self.message.want_hidden):

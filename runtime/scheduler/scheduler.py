@@ -258,7 +258,15 @@ class Scheduler:
         if self._drafts is not None:
             self._drafts.propose(self._decoding)
         rows = self._capacity.chunk_rows if self._decoding else self._composer.max_rows
-        return self._composer.compose(chain(self._decoding, self._reading), rows)
+        return self._composer.compose(self._decoding, self._readers(), rows)
+
+    def _readers(self) -> list[RequestState]:
+        """Who reads, in the order in which they are given rows: the oldest is sure to get on, then the shortest go first."""
+        if len(self._reading) < 2:
+            return list(self._reading)
+        oldest = min(self._reading, key=lambda r: (-r.message.priority, r.order))
+        others = (request for request in self._reading if request is not oldest)
+        return [oldest, *sorted(others, key=lambda r: (-r.message.priority, r.num_missing))]
 
     def _run(self, step: Step) -> None:
         """Run a batch and handle what it gives to each request."""

@@ -53,6 +53,29 @@ def test_decodes_go_on_while_a_long_prompt_is_read() -> None:
     driver.finish()
 
 
+def test_a_short_prompt_does_not_wait_for_a_long_one_to_be_read() -> None:
+    driver = Driver(max_rows=64)
+    driver.submit("long", "b" * 1500, max_tokens=1)
+    driver.step(2)
+    driver.submit("short", "a short one", max_tokens=4)
+    driver.step(2)
+    assert driver.outcomes["short"].ids and not driver.outcomes["long"].ids
+    assert driver.batches[2] == 64, "the long one goes on"
+    assert driver.finish()["short"].ids == alone("a short one", max_tokens=4).ids
+
+
+def test_a_long_prompt_is_read_however_many_short_ones_come() -> None:
+    driver = Driver(max_rows=64)
+    driver.submit("long", "b" * 300, max_tokens=1)
+    for i in range(40):
+        driver.submit(f"{i}", f"short {i} {'x' * 40}", max_tokens=2)
+        driver.step()
+        if driver.outcomes["long"].last is not None:
+            break
+    assert i <= 300 // 32
+    driver.finish()
+
+
 def test_a_cached_prompt_gives_the_same_tokens_and_computes_one_row() -> None:
     driver = Driver()
     cold = driver.complete("The quick brown fox", max_tokens=10)
