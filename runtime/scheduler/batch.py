@@ -66,7 +66,7 @@ class BatchComposer:
     ) -> Step | None:
         """A step for as many requests as fit; None if there is nothing to compute.
 
-        First come those that decode, then up to `chunk_rows` rows of prompts. The first of `reading` gets at least half of
+        First come those that decode, then up to `chunk_rows` rows of prompts. The first of `reading` is sure of half of
         these, so it comes to its end; the others share the rest in their order. A single row is given beyond that.
         """
         self._num_step += 1
@@ -78,11 +78,11 @@ class BatchComposer:
         for request in decoding:
             self._add(request, self.max_rows, wanted)
         end = min(self._num_rows + chunk_rows, self.max_rows)
-        middle = (self._num_rows + end) // 2
-        for request in reading[1:]:
-            self._add(request, middle - self._num_rows, wanted)
-        for request in reading[:1]:
-            self._add(request, end - self._num_rows, wanted)
+        if reading:
+            kept = min(reading[0].num_missing, (end - self._num_rows + 1) // 2)
+            for request in reading[1:]:
+                self._add(request, end - kept - self._num_rows, wanted)
+            self._add(reading[0], end - self._num_rows, wanted)
         count = self._num_rows
         if not count:
             return None
