@@ -188,7 +188,7 @@ def storage(width: int) -> list[Figure]:
             with figures["save"].measure():
                 snapshot.save(tree, memory, file, fingerprint="benchmark")
             with figures["demote"].measure():
-                tree.flush()
+                tree.flush(demote=True)
             paths = [tree.match(ids) for ids in parts]
             for path, ids in zip(paths, parts, strict=True):
                 path.extend(ids)

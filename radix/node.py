@@ -56,14 +56,6 @@ class Node:
         """The position after its last token."""
         return self.start + self.size
 
-    @property
-    def depth(self) -> int:
-        """Nodes of the walk from the root to here."""
-        depth, node = 0, self
-        while node.parent is not None:
-            depth, node = depth + 1, node.parent
-        return depth
-
     def walk(self) -> tuple[Ids, Slots]:
         """All ids and slots from position 0 to the end of this node."""
         ids, slots = np.empty(self.end, np.int32), np.empty(self.end, np.int32)

@@ -53,7 +53,7 @@ class Path:
         if first + 1 == self._len:
             self.computed_until = self._len
             return self._len
-        rest = computed[self._slots[first : self._len]]
+        rest = computed.take(self._slots[first : self._len])
         if rest.all():
             self.computed_until = self._len
         else:

@@ -32,7 +32,9 @@ class _Pin:
 
 
 class RadixTree:
-    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority". `ttl`: seconds after which unused cache is evicted."""
+    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority". `ttl`: seconds after which unused cache is forgotten, at the next
+    match; lower tiers don't get it.
+    """
 
     def __init__(self, num_slots: int, *, eviction: str = "lru", ttl: float | None = None) -> None:
         self.pool = SlotPool(num_slots)
@@ -84,7 +86,7 @@ class RadixTree:
         path.computed_until = known
         self._count_match(space, len(wanted), path.num_computed)
         if self._expiry is not None and (deadline := self._expiry.deadline(self.clock)) is not None:
-            self._evict_unused(deadline)
+            self._evict_unused(deadline, demote=False)
         return path
 
     def peek(self, ids: Sequence[int] | Ids, namespace: str = "") -> int:
@@ -144,9 +146,9 @@ class RadixTree:
         self.forget_if_idle(whom)
         return self.num_free + self.num_evictable - kept
 
-    def flush(self) -> int:
-        """Evict everything that no path holds, whatever the quotas; returns the number of tokens."""
-        return self._evict_unused(self.clock)
+    def flush(self, *, demote: bool = False) -> int:
+        """Evict everything that no path holds, whatever the quotas; returns the number of tokens. `demote`: to lower tiers."""
+        return self._evict_unused(self.clock, demote)
 
     def stats(self) -> TreeStats:
         """Counts as they are now. Walks all nodes once, for the depth."""
@@ -157,7 +159,7 @@ class RadixTree:
             evicted=self._evicted,
             num_nodes=self.num_nodes,
             num_paths=self.num_paths,
-            depth=max((node.depth for node in self.nodes() if not node.children), default=0),
+            depth=self._depth(),
             num_free=self.num_free,
             num_evictable=self.num_evictable,
             spaces={
@@ -178,6 +180,13 @@ class RadixTree:
     def check(self) -> None:
         """AssertionError where the invariant is broken."""
         check_tree(self)
+
+    def _depth(self) -> int:
+        """Nodes of the longest walk from a root."""
+        depth, level = 0, list(self.roots().values())
+        while level := [child for node in level for child in node.children.values()]:
+            depth += 1
+        return depth
 
     def _space(self, namespace: str) -> Space:
         space = self.spaces.get(namespace)
@@ -372,22 +381,22 @@ class RadixTree:
             queues = [self._shared_queue, *(space.queue for space in guarded if space.evictable(whom))]
             candidates = [first for queue in queues if (first := queue.first()) is not None]
             _, node = min(candidates, key=lambda first: first[0])
-            self._shrink(node, min(wanted - self.num_free, node.space.evictable(whom)))
+            self._shrink(node, min(wanted - self.num_free, node.space.evictable(whom)), demote=True)
         return self.num_free
 
-    def _evict_unused(self, deadline: int) -> int:
+    def _evict_unused(self, deadline: int, demote: bool) -> int:
         """Evict what nobody holds and was last used when the clock said `deadline`, or before; returns the number of tokens."""
         before = self.num_free
         for node in reversed(list(self.nodes())):
             if not node.locks and not node.children and node.last_use <= deadline:
-                self._shrink(node, node.size)
+                self._shrink(node, node.size, demote)
         return self.num_free - before
 
-    def _shrink(self, node: Node, most: int) -> None:
+    def _shrink(self, node: Node, most: int, demote: bool) -> None:
         """Evict up to `most` tokens at the end of an unlocked leaf."""
         size = max(0, node.size - most)
         gone = node.size - size
-        if self.on_evict is not None:
+        if demote and self.on_evict is not None:
             self.on_evict(node, size)
         self._evicted += gone
         node.space.evicted += gone

@@ -155,7 +155,7 @@ def administer(twin: Twin, held: Held, rng: random.Random) -> None:
     elif action == 3 and twin.folder is not None:
         twin.save_and_load(held.namespace)
     elif action == 4 and rng.random() < 0.2:
-        twin.tree.flush()
+        twin.tree.flush(demote=rng.random() < 0.5)
 
 
 def run_history(twin: Twin, seed: int, num_steps: int, verify_every: int, check_every: int = 1) -> None:

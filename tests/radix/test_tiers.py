@@ -61,7 +61,7 @@ def stored(folder: FilePath) -> Iterator[FilePath]:
     """A folder with the pages of LONG."""
     house = House(host_pages=0, folder=folder)
     cache(house.tree, house.kv, LONG)
-    house.tree.flush()
+    house.tree.flush(demote=True)
     house.settle()
     house.tiers.close()
     yield folder
@@ -70,17 +70,24 @@ def stored(folder: FilePath) -> Iterator[FilePath]:
 def test_whole_pages_come_back_from_host_memory() -> None:
     house = House()
     cache(house.tree, house.kv, LONG)
-    house.tree.flush()
+    house.tree.flush(demote=True)
     house.kv.records[:] = 0
     path = house.begin([*LONG, 1, 2])
     assert path.num_computed == 4 * PAGE
     assert house.tiers.stats().restored == 4 * PAGE
 
 
-def test_only_what_is_not_on_the_device_is_brought_back() -> None:
+def test_what_is_flushed_is_forgotten() -> None:
     house = House()
     cache(house.tree, house.kv, LONG)
     house.tree.flush()
+    assert house.tiers.stats().host == 0 and house.begin(LONG).num_computed == 0
+
+
+def test_only_what_is_not_on_the_device_is_brought_back() -> None:
+    house = House()
+    cache(house.tree, house.kv, LONG)
+    house.tree.flush(demote=True)
     cache(house.tree, house.kv, LONG[: PAGE + 3])
     assert house.begin(LONG).num_computed == 4 * PAGE
     assert house.tiers.stats().restored == 3 * PAGE - 3
@@ -115,10 +122,10 @@ def test_pages_on_disk_survive_a_restart(stored: FilePath) -> None:
 def test_what_the_host_memory_cannot_hold_comes_from_disk(folder: FilePath) -> None:
     house = House(host_pages=4, folder=folder)
     cache(house.tree, house.kv, LONG)
-    house.tree.flush()
+    house.tree.flush(demote=True)
     other = list(range(1000, 1000 + 4 * PAGE))
     cache(house.tree, house.kv, other)
-    house.tree.flush()
+    house.tree.flush(demote=True)
     assert house.tiers.stats().disk_pages == 8 and house.tiers.stats().host == 4 * PAGE
     # At most half of the host memory is filled from disk for one request.
     assert house.begin(LONG).num_computed == 2 * PAGE
@@ -156,7 +163,7 @@ def test_the_disk_is_bounded(folder: FilePath) -> None:
     for start in range(0, 50 * 64, 64):
         cache(house.tree, house.kv, list(range(start, start + 64)))
         house.settle()
-    house.tree.flush()
+    house.tree.flush(demote=True)
     house.settle()
     assert len(list(folder.iterdir())) == 10 == len(disk)
     house.tiers.clear()
@@ -172,7 +179,7 @@ def test_a_full_disk_is_a_miss(folder: FilePath, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("sapwood.radix.disk.os.replace", full)
     cache(house.tree, house.kv, LONG)
-    house.tree.flush()
+    house.tree.flush(demote=True)
     house.settle()
     house.tiers.poll()
     assert house.tiers.stats().disk_pages == 0 and not list(folder.iterdir())
