@@ -78,7 +78,7 @@ class Scheduler:
         self._live: dict[tuple[bytes, str], RequestState] = {}
         self._reading: dict[RequestState, None] = {}  # in order of admission
         self._decoding: dict[RequestState, None] = {}
-        self._deadlines: list[tuple[float, int, RequestState]] = []
+        self._deadlines: list[tuple[float, int, tuple[bytes, str]]] = []  # when, whose order and key
         self._num_arrived = 0
         self._blocked = False  # whoever is next doesn't fit until slots are given back
         self._check = check
@@ -183,7 +183,7 @@ class Scheduler:
         )
         self._live[request.key] = request
         if message.timeout is not None:
-            heapq.heappush(self._deadlines, (request.arrived + message.timeout, request.order, request))
+            heapq.heappush(self._deadlines, (request.arrived + message.timeout, request.order, request.key))
         return request
 
     def _enqueue(self, request: RequestState) -> None:
@@ -211,8 +211,9 @@ class Scheduler:
     def _expire(self) -> None:
         now = time.monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, request = heapq.heappop(self._deadlines)
-            if self._live.get(request.key) is request:
+            _, order, key = heapq.heappop(self._deadlines)
+            request = self._live.get(key)
+            if request is not None and request.order == order:
                 self._fail(request, DeadlineExceeded(f"the request's {request.message.timeout:g} seconds are over"))
 
     def _admit(self) -> None:
