@@ -73,7 +73,7 @@ class Memory:
 
     def __init__(self, num_slots: int, width: int) -> None:
         self.num_slots, self.bytes_per_slot = num_slots, width
-        self._records = np.zeros((num_slots, width), np.uint8)
+        self._records = np.ones((num_slots, width), np.uint8)  # touched, as a used one is
 
     def read(self, slots: Ids) -> NDArray[np.uint8]:
         return self._records[slots]
