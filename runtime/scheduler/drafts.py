@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sapwood.errors import OutOfSlots
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.request import RequestState
@@ -68,14 +69,17 @@ class Drafts:
         self._num_decoding, self._num_drafted = len(requests), 0
         for request in requests:
             depth = self._depth(request)
-            if depth and request.path is not None and self._tree.num_free > depth:
+            if depth and request.path is not None and self._tree.num_free + self._tree.num_evictable > depth:
                 self._follow(request)
                 draft = self._grammars.allowed(request, self._drafter.propose(str(request.order), depth)[:depth])
-                free = self._tree.num_free
-                request.path.extend(draft)
+                before = self._tree.pool.num_taken
+                try:
+                    request.path.extend(draft)
+                except OutOfSlots:  # what could be evicted is kept for others
+                    continue
                 request.draft = draft
                 self._num_drafted += len(draft)
-                if free - self._tree.num_free == len(draft):
+                if self._tree.pool.num_taken - before == len(draft):
                     self._fresh.add(request)
 
     def settle(self, request: RequestState, num_kept: int) -> None:

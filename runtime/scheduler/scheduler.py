@@ -265,7 +265,7 @@ class Scheduler:
         """Who reads, in the order in which they are given rows: the oldest is sure to get on, then the shortest go first."""
         if len(self._reading) < 2:
             return list(self._reading)
-        oldest = min(self._reading, key=lambda r: (-r.message.priority, r.order))
+        oldest = min(self._reading, key=lambda r: r.order)
         others = (request for request in self._reading if request is not oldest)
         return [oldest, *sorted(others, key=lambda r: (-r.message.priority, r.num_missing))]
 

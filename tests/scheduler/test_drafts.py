@@ -60,6 +60,16 @@ def test_rejected_drafts_give_their_slots_back() -> None:
     assert used <= outcome.usage.prompt_tokens + outcome.usage.completion_tokens
 
 
+def test_drafts_go_on_when_the_cache_is_full() -> None:
+    driver = eager(Driver(speculative="ngram", num_slots=200))
+    for i in range(6):
+        driver.complete([200 + i] * 60, max_tokens=1)
+    assert driver.tree.num_free < 30
+    prompt = "again and again and again"
+    assert driver.complete(prompt, max_tokens=60).usage.accepted_tokens > 0
+    assert driver.complete(prompt, max_tokens=60).usage.accepted_tokens > 30
+
+
 def test_drafting_requests_can_be_preempted() -> None:
     prompts = [f"again and again {i} and again and again" for i in range(6)]
     plain, drafting = Driver(), eager(Driver(speculative="ngram", num_slots=160))
