@@ -86,9 +86,9 @@ def random_ids(rng: np.random.Generator, count: int) -> Ids:
     return rng.integers(0, VOCABULARY, count, dtype=np.int32)
 
 
-def cache(tree: RadixTree, ids: Ids) -> None:
+def cache(tree: RadixTree, ids: Ids, namespace: str = "") -> None:
     """Leave `ids` in the tree, computed."""
-    path = tree.match(ids)
+    path = tree.match(ids, namespace)
     path.extend(ids[len(path) :])
     tree.mark_computed(path.slots)
     path.release()
@@ -155,6 +155,19 @@ def decoding() -> list[Figure]:
         extend.figure("extend by a decoded token, a request", "us", 1),
         step.figure("  and marking it computed, and asking what is missing", "us"),
     ]
+
+
+def decoding_when_full() -> list[Figure]:
+    """The same where every slot is taken, as on a server that has run for a while, by a thousand tenants' cache."""
+    rng, tree, extend = np.random.default_rng(4), RadixTree(100_000), Timer()
+    for tenant in range(2000):
+        cache(tree, random_ids(rng, 50), f"tenant {tenant % 1000}")
+    paths = [tree.match([]) for _ in range(32)]
+    for token in range(1000):
+        with extend.measure(32):
+            for index, path in enumerate(paths):
+                path.extend([index if token == 0 else token])
+    return [extend.figure("extend by a decoded token, all slots taken", "us", 1)]
 
 
 def eviction() -> list[Figure]:
@@ -240,6 +253,7 @@ def main() -> None:
         lambda: requests(32),
         lambda: requests(64),
         decoding,
+        decoding_when_full,
         eviction,
         lambda: storage(args.bytes),
     ]

@@ -34,7 +34,7 @@ class Space:
         """Nothing would be lost with it."""
         return not self.held and not self.root.locks and self.quota is None
 
-    def evictable(self, whom: Space) -> int:
+    def evictable(self, whom: Space | None) -> int:
         """Slots here that may be taken for `whom` now."""
         unlocked = self.held - self.locked
         return unlocked if self.quota is None or whom is self else max(0, min(unlocked, self.held - self.quota))

@@ -24,6 +24,8 @@ from sapwood.radix.pool import SlotPool, Slots
 from sapwood.radix.space import Space
 from sapwood.radix.stats import SpaceStats, TreeStats
 
+SPARE = 64  # slots evicted beyond what is needed, so that not every decoded token evicts
+
 
 @dataclass(slots=True)
 class _Pin:
@@ -44,6 +46,8 @@ class RadixTree:
         self.num_nodes = 0
         self.spaces: dict[str, Space] = {}  # by namespace; those that hold or keep anything
         self.on_evict: Callable[[Node, int], None] | None = None  # the node's tokens from this index on go; still there
+        self._guarded: dict[str, Space] = {}  # those with a quota
+        self._spare = min(SPARE, num_slots // 256)
         self._policy = POLICIES[eviction]
         self._shared_queue = EvictionQueue(self._policy)
         self._expiry = None if ttl is None else Expiry(ttl)
@@ -128,7 +132,12 @@ class RadixTree:
         """What `namespace` holds up to `num_slots` is not evicted for others any more; None: as everybody's is."""
         space = self._space(namespace)
         space.quota = num_slots
-        space.queue = self._shared_queue if num_slots is None else EvictionQueue(self._policy)
+        if num_slots is None:
+            self._guarded.pop(namespace, None)
+            space.queue = self._shared_queue
+        else:
+            self._guarded[namespace] = space
+            space.queue = EvictionQueue(self._policy)
         for node in _below(space.root):
             node.is_queued = False
             if not node.locks and not node.children:
@@ -137,14 +146,8 @@ class RadixTree:
 
     def available(self, namespace: str = "") -> int:
         """Slots that a path of `namespace` could take now: free ones, and those evictable for it."""
-        whom = self._space(namespace)
-        kept = sum(
-            space.held - space.locked - space.evictable(whom)
-            for space in self.spaces.values()
-            if space.quota is not None
-        )
-        self.forget_if_idle(whom)
-        return self.num_free + self.num_evictable - kept
+        whom = self._guarded.get(namespace)
+        return self.num_free + self.num_evictable - self._kept_from(whom)
 
     def flush(self, *, demote: bool = False) -> int:
         """Evict everything that no path holds, whatever the quotas; returns the number of tokens. `demote`: to lower tiers."""
@@ -372,17 +375,22 @@ class RadixTree:
         space.held -= len(slots)
 
     def _evict(self, wanted: int, whom: Space) -> int:
-        """Evict unlocked leaves, ends first, until `wanted` slots are free for `whom`; returns how many are. All or nothing."""
-        guarded = [space for space in self.spaces.values() if space.quota is not None]
-        kept = sum(space.held - space.locked - space.evictable(whom) for space in guarded)
-        if self.num_free + self.num_evictable - kept < wanted:
+        """Evict unlocked leaves, ends first, until `wanted` slots or some more are free for `whom`; returns how many are. All or nothing."""
+        possible = self.num_free + self.num_evictable - self._kept_from(whom)
+        if possible < wanted:
             return self.num_free
+        wanted = min(wanted + self._spare, possible)
+        guarded = self._guarded.values()
         while self.num_free < wanted:
             queues = [self._shared_queue, *(space.queue for space in guarded if space.evictable(whom))]
             candidates = [first for queue in queues if (first := queue.first()) is not None]
             _, node = min(candidates, key=lambda first: first[0])
             self._shrink(node, min(wanted - self.num_free, node.space.evictable(whom)), demote=True)
         return self.num_free
+
+    def _kept_from(self, whom: Space | None) -> int:
+        """Unlocked slots that quotas guard against `whom`; None: any space without a quota."""
+        return sum(space.held - space.locked - space.evictable(whom) for space in self._guarded.values())
 
     def _evict_unused(self, deadline: int, demote: bool) -> int:
         """Evict what nobody holds and was last used when the clock said `deadline`, or before; returns the number of tokens."""
