@@ -28,7 +28,7 @@ MAX_SAMPLE = 20_000  # bytes
 MAX_FORCED = 4096  # bytes that are looked ahead
 MAX_VOCABULARIES = 4
 
-MAX_MASKS = 1000  # of a grammar, that are kept
+MAX_MASK_BYTES = 4_000_000  # of a grammar's masks that are kept
 
 
 class _Known(NamedTuple):
@@ -143,7 +143,7 @@ class AutomatonMatcher:
                 found[id // 32] &= ~np.uint32(1 << id % 32)
             if not found.any():
                 found = full
-            if len(masks) >= MAX_MASKS:
+            if len(masks) * found.nbytes >= MAX_MASK_BYTES:
                 masks.clear()
             masks[place] = found
         return found.copy()

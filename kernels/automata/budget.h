@@ -34,8 +34,8 @@ public:
 
     void start(double seconds) {
         limited_ = true;
-        deadline_ = std::chrono::steady_clock::now() +
-                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+        deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                           std::chrono::duration<double>(seconds));
     }
 
     std::size_t bytes() const { return bytes_; }

@@ -6,16 +6,14 @@
 namespace sapwood {
 namespace {
 
-constexpr std::uint64_t kTextSeed = 0xCBF29CE484222325ull;
-
-std::uint64_t extend_digest(std::uint64_t digest, std::uint8_t byte) { return (digest ^ byte) * 0x100000001B3ull; }
-
 std::size_t exponent_digits(const Cursor& c) {
     std::string_view text = c.written();
     return text.size() - 1 - text.find_last_not_of("0123456789");
 }
 
-bool tracked(const FramePtr& frame) { return frame && (frame->tracked || (frame->plan->array && frame->plan->array->unique)); }
+bool tracked(const FramePtr& frame) {
+    return frame && (frame->tracked || (frame->plan->array && frame->plan->array->unique));
+}
 
 }  // namespace
 
@@ -39,8 +37,8 @@ bool Json::blank(Cursor& c, std::uint8_t byte) {
     if (schema.layout.compact || c.blanks >= kMaxBlanks) return false;
     if (byte != ' ' && byte != '\n' && byte != '\t' && byte != '\r') return false;
     if (!c.frame) return false;
-    bool allowed = c.mode == Mode::Value || c.mode == Mode::FirstItem || c.mode == Mode::FirstKey || c.mode == Mode::NextKey ||
-                   c.mode == Mode::After;
+    bool allowed = c.mode == Mode::Value || c.mode == Mode::FirstItem || c.mode == Mode::FirstKey ||
+                   c.mode == Mode::NextKey || c.mode == Mode::After;
     if (!allowed) return false;
     // Blanks before a comma or a closing bracket: only the latter, and only if it may come.
     if (c.mode == Mode::After && c.blanks == 0) {
@@ -81,9 +79,7 @@ bool Json::step(Cursor& c, std::uint8_t byte) {
             c.digest = kTextSeed;
             c.key_begin = c.position;
             return true;
-        case Mode::Colon:
-            c.mode = Mode::Value;
-            return byte == ':';
+        case Mode::Colon: c.mode = Mode::Value; return byte == ':';
         case Mode::After: return (blanks == 0 || byte != ',') && step_after(c, byte);
         default: return false;
     }
@@ -209,8 +205,7 @@ bool Json::end_key(Cursor& c) {
     int key = object.known(c.at);
     FramePtr next;
     if (key >= 0) next = open_key(schema, *c.frame, key);
-    else
-        next = open_other_key(schema, *c.frame, object.of_text(c.at), {c.digest, c.key_begin, c.position - 1});
+    else next = open_other_key(schema, *c.frame, object.of_text(c.at), {c.digest, c.key_begin, c.position - 1});
     if (!next) return false;
     if (next->tracked) {  // the digest of the key is wanted: this frame is not the one kept for the key
         next = FramePtr(new Frame(*next));
@@ -249,7 +244,8 @@ bool Json::number_live(const Cursor& c) {
 bool Json::step_number(Cursor& c, std::uint8_t byte) {
     Digits next = c.digits;
     if (step_digits(next, static_cast<char>(byte))) {
-        if (c.size == NumberSpec::kMaxSize || (next == Digits::Exponent && exponent_digits(c) == NumberSpec::kMaxExponent))
+        if (c.size == NumberSpec::kMaxSize ||
+            (next == Digits::Exponent && exponent_digits(c) == NumberSpec::kMaxExponent))
             return false;
         c.number[c.size++] = static_cast<char>(byte);
         c.digits = next;
@@ -320,7 +316,9 @@ std::uint64_t Json::hash(const Cursor& c) {
         bool listed = c.at.lo < c.at.hi;
         h = mix(h, reinterpret_cast<std::uintptr_t>(c.mode == Mode::Key ? nullptr : c.plan));
         h = mix(h, static_cast<std::uint64_t>(c.at.state) << 32 | static_cast<std::uint32_t>(c.at.chars));
-        if (listed) h = mix(h, static_cast<std::uint64_t>(c.at.lo) << 40 | static_cast<std::uint64_t>(c.at.hi) << 20 | c.at.depth);
+        if (listed)
+            h = mix(h,
+                    static_cast<std::uint64_t>(c.at.lo) << 40 | static_cast<std::uint64_t>(c.at.hi) << 20 | c.at.depth);
         if (c.escape) h = mix(h, static_cast<std::uint64_t>(c.unit) << 16 | c.high);
         if (wants_digest(c)) h = mix(h, c.digest);
     }

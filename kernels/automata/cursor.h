@@ -1,6 +1,8 @@
 // A place in a text that follows a schema, byte by byte.
 #pragma once
 
+#include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <string_view>
 
@@ -10,41 +12,53 @@
 namespace sapwood {
 
 enum class Mode : std::uint8_t {
-    Raw,          // a text without JSON around it
-    Value,        // before a value
-    FirstItem,    // after [
-    FirstKey,     // after {
-    NextKey,      // after a comma
-    Key,          // inside a key
-    Colon,        // after a key
-    Text,         // inside a text
+    Raw,        // a text without JSON around it
+    Value,      // before a value
+    FirstItem,  // after [
+    FirstKey,   // after {
+    NextKey,    // after a comma
+    Key,        // inside a key
+    Colon,      // after a key
+    Text,       // inside a text
     Number,
-    Literal,      // inside true, false or null
-    After,        // after a value
-    End,          // after the whole
+    Literal,  // inside true, false or null
+    After,    // after a value
+    End,      // after the whole
 };
 
 struct Cursor {
     Mode mode = Mode::Value;
-    std::uint8_t blanks = 0;         // in a row
-    std::uint8_t escape = 0;         // how far inside an escape; Escape below
+    std::uint8_t blanks = 0;  // in a row
+    std::uint8_t escape = 0;  // how far inside an escape; Escape below
     Digits digits = Digits::Start;
-    std::uint8_t size = 0;           // of `number`
-    std::uint16_t unit = 0;          // hexadecimal digits of an escape so far
-    std::uint16_t high = 0;          // a surrogate that waits for its second
-    std::uint32_t position = 0;      // bytes so far
-    std::uint32_t key_begin = 0;     // where the key's text began
-    FramePtr frame;                  // the innermost open container
-    const Roots* roots = nullptr;    // of the value
-    const Plan* plan = nullptr;      // of the value, its kind being known
+    std::uint8_t size = 0;         // of `number`
+    std::uint16_t unit = 0;        // hexadecimal digits of an escape so far
+    std::uint16_t high = 0;        // a surrogate that waits for its second
+    std::uint32_t position = 0;    // bytes so far
+    std::uint32_t key_begin = 0;   // where the key's text began
+    FramePtr frame;                // the innermost open container
+    const Roots* roots = nullptr;  // of the value
+    const Plan* plan = nullptr;    // of the value, its kind being known
     TextState at;
-    std::uint64_t digest = 0;        // of the text so far, where somebody will ask
-    const char* literal = nullptr;   // what is still to come
+    std::uint64_t digest = 0;       // of the text so far, where somebody will ask
+    const char* literal = nullptr;  // what is still to come
     char number[NumberSpec::kMaxSize];
 
     TextSpec& text() const { return mode == Mode::Key ? *frame->plan->object->text : *plan->text; }
     std::string_view written() const { return {number, size}; }
 };
+
+// A quick look, before a cursor is copied for a byte that can't come anyway.
+const std::bitset<256>& plausible(Mode mode);
+
+// The state of a text that is not of the list, some characters on.
+inline TextState later(const Cursor& cursor, int state, int chars) {
+    TextState at;
+    at.state = state;
+    at.depth = cursor.at.depth + chars;
+    at.chars = std::min(cursor.at.chars + chars, cursor.text().counted);
+    return at;
+}
 
 namespace escape {
 enum : std::uint8_t { None, Backslash, Hex0, Hex1, Hex2, Hex3, LowBackslash, LowU };

@@ -24,7 +24,8 @@ Decimal from_integer(Wide value, long exponent) {
     Decimal out;
     out.negative = value < 0;
     if (out.negative) value = -value;
-    for (; value > 0; value /= 10) out.digits.insert(out.digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
+    for (; value > 0; value /= 10)
+        out.digits.insert(out.digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
     out.exponent = exponent;
     while (!out.digits.empty() && out.digits.back() == '0') out.digits.pop_back(), ++out.exponent;
     return out;
@@ -67,7 +68,8 @@ std::strong_ordering compare(const Decimal& a, const Decimal& b) {
     if (sign(a) != sign(b) || sign(a) == 0) return sign(a) <=> sign(b);
     const Decimal& x = a.negative ? b : a;
     const Decimal& y = a.negative ? a : b;
-    long x_size = static_cast<long>(x.digits.size()) + x.exponent, y_size = static_cast<long>(y.digits.size()) + y.exponent;
+    long x_size = static_cast<long>(x.digits.size()) + x.exponent,
+         y_size = static_cast<long>(y.digits.size()) + y.exponent;
     if (x_size != y_size) return x_size <=> y_size;
     return x.digits.compare(y.digits) <=> 0;
 }

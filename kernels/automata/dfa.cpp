@@ -36,7 +36,8 @@ void Dfa::find_classes() {
 int Dfa::start() {
     if (start_ < 0) {
         std::vector<int> behind;
-        for (std::size_t i = 0; i < looks_.size(); ++i) behind.push_back(nfa_->looks[i].behind ? looks_[i]->start() : kDead);
+        for (std::size_t i = 0; i < looks_.size(); ++i)
+            behind.push_back(nfa_->looks[i].behind ? looks_[i]->start() : kDead);
         start_ = intern({{nfa_->start, {}}}, std::move(behind), true);
     }
     return start_;
@@ -181,9 +182,7 @@ int Dfa::compute(int state, std::uint8_t byte) {
     return next;
 }
 
-bool Dfa::live(int state) {
-    return flags_[state] & kKnown ? flags_[state] & kLive : search_live(state);
-}
+bool Dfa::live(int state) { return flags_[state] & kKnown ? flags_[state] & kLive : search_live(state); }
 
 // Depth first to an accepting state; what was walked without success is dead for good.
 bool Dfa::search_live(int state) {

@@ -50,8 +50,8 @@ private:
         bool operator==(const Thread& o) const { return pc == o.pc && owed == o.owed; }
     };
     struct State {
-        std::vector<Thread> threads;   // at Byte, Match or End
-        std::vector<int> behind;       // a state for each look-behind
+        std::vector<Thread> threads;  // at Byte, Match or End
+        std::vector<int> behind;      // a state for each look-behind
     };
 
     int compute(int state, std::uint8_t byte);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cursor.h"
+#include "utf8.h"
 
 namespace sapwood {
 namespace {
@@ -13,27 +14,24 @@ namespace {
 constexpr char kShort[] = "\"\\/bfnrt";
 constexpr std::uint8_t kShortMeans[] = {'"', '\\', '/', 8, 12, 10, 13, 9};
 
-int encode(std::uint32_t c, std::uint8_t* out) {
-    if (c < 0x80) return out[0] = c, 1;
-    if (c < 0x800) return out[0] = 0xC0 | c >> 6, out[1] = 0x80 | (c & 63), 2;
-    if (c < 0x10000) return out[0] = 0xE0 | c >> 12, out[1] = 0x80 | (c >> 6 & 63), out[2] = 0x80 | (c & 63), 3;
-    out[0] = 0xF0 | c >> 18, out[1] = 0x80 | (c >> 12 & 63), out[2] = 0x80 | (c >> 6 & 63), out[3] = 0x80 | (c & 63);
-    return 4;
+bool has_short(std::uint32_t code) {
+    return code < 0x80 && std::find(kShortMeans, kShortMeans + 8, code) != kShortMeans + 8;
 }
 
-bool has_short(std::uint32_t code) { return code < 0x80 && std::find(kShortMeans, kShortMeans + 8, code) != kShortMeans + 8; }
-
 int hex_value(std::uint8_t b) {
-    return b >= '0' && b <= '9' ? b - '0' : b >= 'a' && b <= 'f' ? b - 'a' + 10 : b >= 'A' && b <= 'F' ? b - 'A' + 10 : -1;
+    return b >= '0' && b <= '9'   ? b - '0'
+           : b >= 'a' && b <= 'f' ? b - 'a' + 10
+           : b >= 'A' && b <= 'F' ? b - 'A' + 10
+                                  : -1;
 }
 
 }  // namespace
 
 bool Json::read_character(Cursor& c, std::uint32_t code) {
     std::uint8_t bytes[4];
-    int length = encode(code, bytes);
+    int length = encode_utf8(code, bytes);
     for (int i = 0; i < length; ++i) {
-        c.digest = (c.digest ^ bytes[i]) * 0x100000001B3ull;
+        c.digest = extend_digest(c.digest, bytes[i]);
         if (!c.text().step(c.at, bytes[i])) return false;
     }
     return text_live(c, c.at);
@@ -53,8 +51,8 @@ bool Json::character_live(const Cursor& c, std::uint32_t lo, std::uint32_t hi) {
     for (std::uint32_t last : {0x7FFu, 0xFFFFu})
         if (lo <= last && last < hi) return character_live(c, lo, last) || character_live(c, last + 1, hi);
     std::uint8_t first[4], final[4];
-    int length = encode(lo, first);
-    encode(hi, final);
+    int length = encode_utf8(lo, first);
+    encode_utf8(hi, final);
     auto walk = [&](auto&& self, const TextState& at, int i, bool on_first, bool on_final) -> bool {
         if (!on_first && !on_final) return true;
         if (i >= std::min(length, 4)) return true;
@@ -82,7 +80,8 @@ bool Json::step_escape(Cursor& c, std::uint8_t byte) {
     switch (c.escape) {
         case escape::Backslash: {
             if (byte == 'u') {
-                bool live = !strict(c) || character_live(c, 0, 0x1F) || (!schema.layout.compact && character_live(c, 0x80, 0x10FFFF));
+                bool live = !strict(c) || character_live(c, 0, 0x1F) ||
+                            (!schema.layout.compact && character_live(c, 0x80, 0x10FFFF));
                 c.escape = escape::Hex0, c.unit = c.high = 0;
                 return live;
             }

@@ -153,9 +153,7 @@ void rehash(Frame& frame) {
     frame.hash = h;
 }
 
-FramePtr copy(const Frame& frame) {
-    return FramePtr(new Frame(frame));
-}
+FramePtr copy(const Frame& frame) { return FramePtr(new Frame(frame)); }
 
 Frame::Keys& keys_of(const Frame& frame) {
     if (!frame.keys) {
@@ -185,7 +183,8 @@ FramePtr open_child(Schema& schema, FramePtr frame, const Outcome& outcome) {
     }
     const Roots* roots = schema.roots(nodes, false);
     auto index = [&](int node) {
-        return static_cast<int>(std::lower_bound(roots->nodes.begin(), roots->nodes.end(), schema.target(node)) - roots->nodes.begin());
+        return static_cast<int>(std::lower_bound(roots->nodes.begin(), roots->nodes.end(), schema.target(node)) -
+                                roots->nodes.begin());
     };
     for (const Ask* ask : asks) {
         Link link{ask, index(ask->node), {}};
@@ -225,16 +224,30 @@ bool names_allow(Schema& schema, Frame& frame, const Outcome& outcome) {
 }  // namespace
 
 Frame::Frame(const Frame& o)
-    : parent(o.parent), plan(o.plan), count(o.count), position(o.position), tracked(o.tracked), fixed(o.fixed),
-      tallies(o.tallies), seen(o.seen), others(o.others), clauses(o.clauses), items(o.items), digest(o.digest),
-      key_digest(o.key_digest), child(o.child), links(o.links), hash(o.hash) {}
+    : parent(o.parent),
+      plan(o.plan),
+      count(o.count),
+      position(o.position),
+      tracked(o.tracked),
+      fixed(o.fixed),
+      tallies(o.tallies),
+      seen(o.seen),
+      others(o.others),
+      clauses(o.clauses),
+      items(o.items),
+      digest(o.digest),
+      key_digest(o.key_digest),
+      child(o.child),
+      links(o.links),
+      hash(o.hash) {}
 
 FramePtr open_container(const Plan& plan, FramePtr parent) {
     FramePtr frame(new Frame);
     frame->parent = std::move(parent);
     frame->plan = &plan;
     frame->fixed.assign(plan.atoms.size(), Tri::Maybe);
-    frame->tracked = frame->parent && (frame->parent->tracked || (frame->parent->plan->array && frame->parent->plan->array->unique));
+    frame->tracked =
+        frame->parent && (frame->parent->tracked || (frame->parent->plan->array && frame->parent->plan->array->unique));
     if (plan.object) frame->seen.assign(plan.object->num_keys() / 64 + 1, 0);
     if (plan.array) frame->tallies.assign(plan.atoms.size(), 0);
     frame->digest = plan.object ? 11 : 13;
@@ -333,7 +346,8 @@ FramePtr close_child(Schema& schema, const Frame& frame, const std::vector<Tri>&
             }
         if (met) continue;
         if (clause.size() == 1) next->fixed[ask.atom] = Tri::No;
-        else if (std::find(next->clauses.begin(), next->clauses.end(), clause) == next->clauses.end()) next->clauses.push_back(clause);
+        else if (std::find(next->clauses.begin(), next->clauses.end(), clause) == next->clauses.end())
+            next->clauses.push_back(clause);
     }
     next->child = nullptr;
     next->links.clear();
@@ -346,7 +360,8 @@ FramePtr close_child(Schema& schema, const Frame& frame, const std::vector<Tri>&
             next->items.push_back(child_digest);
             if (!twice) std::sort(next->items.begin(), next->items.end());
             for (std::size_t atom = 0; twice && atom < next->fixed.size(); ++atom)
-                if (schema.node(frame.plan->atoms[atom]).what == Assert::Unique) next->fixed[atom] = Tri::No, changed = true;
+                if (schema.node(frame.plan->atoms[atom]).what == Assert::Unique)
+                    next->fixed[atom] = Tri::No, changed = true;
         }
     }
     if (changed && !may_hold(schema, *next, {})) return {};

@@ -16,11 +16,15 @@ template <class T>
 class Shared {
 public:
     Shared() = default;
-    explicit Shared(T* p) : p_(p) { if (p_) ++p_->references; }
+    explicit Shared(T* p) : p_(p) {
+        if (p_) ++p_->references;
+    }
     Shared(const Shared& o) : Shared(o.p_) {}
     Shared(Shared&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
     Shared& operator=(Shared o) noexcept { return std::swap(p_, o.p_), *this; }
-    ~Shared() { if (p_ && --p_->references == 0) delete p_; }
+    ~Shared() {
+        if (p_ && --p_->references == 0) delete p_;
+    }
     T* operator->() const { return p_; }
     T& operator*() const { return *p_; }
     T* get() const { return p_; }
@@ -33,8 +37,8 @@ private:
 // An assertion of the frame waits for a verdict on the open child.
 struct Link {
     const Ask* ask;
-    int verdict;                  // index among the child's verdicts
-    std::vector<int> ways;        // likewise, for ask->ways
+    int verdict;            // index among the child's verdicts
+    std::vector<int> ways;  // likewise, for ask->ways
 };
 
 // A key that the schema does not name: where its spelling lies in the text, for those who have the text.
@@ -50,16 +54,16 @@ struct Frame {
     int references = 0;
     Shared<Frame> parent;
     const Plan* plan = nullptr;
-    int count = 0;                 // keys or items, with the open one
-    int position = 0;              // in a fixed order: keys before this one are no longer possible
-    bool tracked = false;          // some enclosing array compares its items
-    std::vector<Tri> fixed;        // by atom: Maybe while it may still hold
-    std::vector<int> tallies;      // by atom: items that Contains counted
-    std::vector<std::uint64_t> seen;                  // keys, a bit each
+    int count = 0;                    // keys or items, with the open one
+    int position = 0;                 // in a fixed order: keys before this one are no longer possible
+    bool tracked = false;             // some enclosing array compares its items
+    std::vector<Tri> fixed;           // by atom: Maybe while it may still hold
+    std::vector<int> tallies;         // by atom: items that Contains counted
+    std::vector<std::uint64_t> seen;  // keys, a bit each
     std::vector<OtherKey> others;
-    std::vector<std::vector<int>> clauses;            // each needs a condition of the plan that holds
-    std::vector<std::uint64_t> items;                 // digests, where they have to differ
-    std::uint64_t digest = 0;      // of the content so far
+    std::vector<std::vector<int>> clauses;  // each needs a condition of the plan that holds
+    std::vector<std::uint64_t> items;       // digests, where they have to differ
+    std::uint64_t digest = 0;               // of the content so far
     std::uint64_t key_digest = 0;
     const Roots* child = nullptr;  // of the open key or item
     std::vector<Link> links;       // none: the child must satisfy its roots
@@ -98,6 +102,12 @@ FramePtr close_child(Schema& schema, const Frame& frame, const std::vector<Tri>&
 
 // The verdicts on the container if it ends here.
 void close_container(Schema& schema, const Frame& frame, std::vector<Tri>& verdicts);
+
+// Digests of texts, so that keys and items can be compared without keeping them (Fowler, Noll, Vo).
+constexpr std::uint64_t kTextSeed = 0xCBF29CE484222325ull;
+inline std::uint64_t extend_digest(std::uint64_t digest, std::uint8_t byte) {
+    return (digest ^ byte) * 0x100000001B3ull;
+}
 
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     std::uint64_t h = (a ^ 0x9E3779B97F4A7C15ull) * 0xFF51AFD7ED558CCDull;

@@ -6,46 +6,6 @@
 #include <optional>
 
 namespace sapwood {
-namespace {
-
-std::bitset<256> bytes_of(const char* bytes) {
-    std::bitset<256> out;
-    for (; *bytes; ++bytes) out.set(static_cast<std::uint8_t>(*bytes));
-    return out;
-}
-
-// A quick look before a cursor is copied for a byte that can't come anyway.
-const std::bitset<256>& plausible(Mode mode) {
-    static const std::array<std::bitset<256>, 12> table = [] {
-        std::array<std::bitset<256>, 12> out;
-        for (auto& bytes : out) bytes.set();
-        std::bitset<256> blanks = bytes_of(" \n\r\t");
-        auto at = [&](Mode m) -> std::bitset<256>& { return out[static_cast<int>(m)]; };
-        at(Mode::Value) = blanks | bytes_of("{[\"tfn-0123456789");
-        at(Mode::FirstItem) = at(Mode::Value) | bytes_of("]");
-        at(Mode::FirstKey) = blanks | bytes_of("\"}");
-        at(Mode::NextKey) = blanks | bytes_of("\"");
-        at(Mode::Colon) = bytes_of(":");
-        at(Mode::After) = blanks | bytes_of(",]}");
-        at(Mode::Number) = at(Mode::After) | bytes_of("0123456789.eE+-");
-        at(Mode::Literal) = bytes_of("rueals");
-        at(Mode::End).reset();
-        return out;
-    }();
-    return table[static_cast<int>(mode)];
-}
-
-// A text that is not of the list, some characters on.
-TextState later(const Cursor& cursor, int state, int chars) {
-    TextState at;
-    at.state = state;
-    at.depth = cursor.at.depth + chars;
-    at.chars = std::min(cursor.at.chars + chars, cursor.text().counted);
-    return at;
-}
-
-}  // namespace
-
 template <class Found>
 bool Masks::walk(const Trie& trie, int root, const Cursor& cursor, Found found) {
     std::vector<Cursor> stack;
@@ -90,7 +50,7 @@ const std::vector<std::uint32_t>& Masks::at(const Cursor& cursor) {
     std::uint64_t key = json_.hash(cursor);
     auto found = cache_.find(key);
     if (found != cache_.end()) return found->second;
-    if (cache_.size() >= kMaxCached) cache_.clear();
+    if (cache_.size() * vocabulary_.num_words() * 4 >= kMaxCachedBytes) cache_.clear();
     std::vector<std::uint32_t> words(vocabulary_.num_words(), 0);
     compute(cursor, words.data());
     return cache_[key] = std::move(words);
@@ -133,8 +93,8 @@ bool Masks::compute_free(const Cursor& cursor, std::uint32_t* words) {
 }
 
 // The tokens of at most `room` characters.
-void Masks::copy_within(const std::vector<std::uint32_t>& all, const std::vector<std::pair<int, int>>& by_chars, int room,
-                        std::uint32_t* words) {
+void Masks::copy_within(const std::vector<std::uint32_t>& all, const std::vector<std::pair<int, int>>& by_chars,
+                        int room, std::uint32_t* words) {
     constexpr int kMostAreShorter = 6;
     if (room > kMostAreShorter) {
         std::copy(all.begin(), all.end(), words);
@@ -191,7 +151,8 @@ void Masks::follow_list(const Cursor& cursor, bool only_list, std::uint32_t* wor
             }
         }
         if (goes_on)
-            for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) set_bit(words, *token);
+            for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token)
+                set_bit(words, *token);
         node = goes_on ? node + 1 : trie.end[node];
     }
 }
@@ -235,12 +196,15 @@ bool Masks::compute_counted(const Cursor& cursor, std::uint32_t* words) {
     Inside& inside = found->second;
     if (fresh) {
         Dfa& dfa = text.product.dfa(1);
-        scan(cursor, [&](int state, int) {
-            int part = text.product.parts(state)[1];
-            if (!dfa.live(part)) return false;
-            inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
-            return true;
-        }, inside);
+        scan(
+            cursor,
+            [&](int state, int) {
+                int part = text.product.parts(state)[1];
+                if (!dfa.live(part)) return false;
+                inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
+                return true;
+            },
+            inside);
     }
     if (!inside.ends_anywhere) return false;
     copy_within(inside.words, inside.by_chars, text.shortest_max - cursor.at.chars, words);
@@ -258,7 +222,8 @@ void Masks::add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t*
             Cursor here = cursor;
             const std::string& token = vocabulary_.tokens[*trie.tokens_begin(node)];
             bool fits = true;
-            for (int i = 0; i + 1 < trie.depths[node] && fits; ++i) fits = json_.step(here, static_cast<std::uint8_t>(token[i]));
+            for (int i = 0; i + 1 < trie.depths[node] && fits; ++i)
+                fits = json_.step(here, static_cast<std::uint8_t>(token[i]));
             if (fits) redo(node, here, words);
             continue;
         }
@@ -270,7 +235,8 @@ void Masks::add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t*
             if (json_.step(next, trie.bytes[node])) found->second = std::move(next);
         }
         if (!found->second) continue;
-        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) set_bit(words, *token);
+        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token)
+            set_bit(words, *token);
         add(trie, node, *found->second, words);
     }
 }
@@ -308,107 +274,6 @@ void Masks::scan(const Cursor& cursor, Live live, Inside& out) {
         ++node;
     }
     std::sort(out.by_chars.begin(), out.by_chars.end());
-}
-
-int Masks::forced_byte(const Cursor& cursor) {
-    if (json_.may_end(cursor)) return -1;
-    const std::bitset<256>& possible = plausible(cursor.mode);
-    int found = -1;
-    for (int byte = 0; byte < 256; ++byte) {
-        if (!possible[byte]) continue;
-        Cursor next = cursor;
-        if (!json_.step(next, static_cast<std::uint8_t>(byte))) continue;
-        if (found >= 0) return -1;
-        found = byte;
-    }
-    return found;
-}
-
-std::vector<Committed> Masks::committed(const Cursor& cursor) {
-    std::vector<Committed> out;
-    Cursor other = cursor;
-    other.at.lo = other.at.hi = 0;
-    bool text = (cursor.mode == Mode::Text || cursor.mode == Mode::Key) && cursor.escape == escape::None;
-    if (!(text || cursor.mode == Mode::Raw) || !json_.text_live(other, other.at)) {
-        find_committed(vocabulary_.trie, 1, vocabulary_.trie.size(), cursor, out);
-    } else if (cursor.mode != Mode::Raw && cursor.text().product.num_parts() == 1) {
-        const Trie& suffixes = vocabulary_.free.all_suffixes;
-        if (cursor.text().product.whole(cursor.at.state)) find_committed(suffixes, 1, suffixes.size(), other, out);
-    } else {
-        find_committed_inside(other, out);
-    }
-    return out;
-}
-
-// Inside a text under patterns what is forced depends on the state alone.
-void Masks::find_committed_inside(const Cursor& cursor, std::vector<Committed>& out) {
-    const Trie& trie = vocabulary_.trie;
-    TextSpec& text = cursor.text();
-    bool raw = cursor.mode == Mode::Raw;
-    std::unordered_map<std::uint64_t, std::pair<bool, int>> known;  // whether live, and the byte that is forced
-    std::array<int, 256> states, chars;
-    states[0] = cursor.at.state, chars[0] = 0;
-    for (int node = 1; node < trie.size();) {
-        int depth = trie.depths[node], before = states[depth - 1];
-        std::uint8_t byte = trie.bytes[node];
-        int state = text.product.step(before, byte);
-        chars[depth] = chars[depth - 1] + ((byte & 0xC0) != 0x80);
-        states[depth] = state;
-        if (!raw && (byte < 0x20 || byte == '"' || byte == '\\')) {
-            Cursor at = cursor;
-            at.at = later(cursor, before, chars[depth - 1]);
-            if (byte == '"') find_committed(trie, node, trie.end[node], at, out);
-            state = -1;
-        }
-        if (state < 0) {
-            node = trie.end[node];
-            continue;
-        }
-        auto [found, fresh] = known.try_emplace(static_cast<std::uint64_t>(state) << 32 | (text.counted ? chars[depth] : 0));
-        Cursor at = cursor;
-        if (fresh || found->second.second >= 0) at.at = later(cursor, state, chars[depth]);
-        if (fresh) {
-            bool live = json_.text_live(at, at.at);
-            found->second = {live, live ? forced_byte(at) : -1};
-        }
-        auto [live, forced] = found->second;
-        bool longer = forced >= 0 && trie.child(node, static_cast<std::uint8_t>(forced)) >= 0;
-        if (longer) add_committed(trie, node, at, out);
-        node = live ? node + 1 : trie.end[node];
-    }
-}
-
-void Masks::add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out) {
-    constexpr std::size_t kEnough = 8;  // forced bytes that tell how a tokenizer would cut
-    if (trie.tokens_begin(node) == trie.tokens_end(node)) return;
-    std::string forced;
-    Cursor at = cursor;
-    for (int byte; forced.size() < kEnough && (byte = forced_byte(at)) >= 0; forced.push_back(static_cast<char>(byte))) {
-        if (forced.empty() && trie.child(node, static_cast<std::uint8_t>(byte)) < 0) return;
-        json_.step(at, static_cast<std::uint8_t>(byte));
-    }
-    if (!forced.empty()) out.push_back({{trie.tokens_begin(node), trie.tokens_end(node)}, forced});
-}
-
-void Masks::find_committed(const Trie& trie, int first, int last, const Cursor& cursor, std::vector<Committed>& out) {
-    std::vector<Cursor> stack{cursor};
-    int base = first < last ? trie.depths[first] - 1 : 0;
-    for (int node = first; node < last;) {
-        stack.resize(std::min<std::size_t>(stack.size(), trie.depths[node] - base));
-        Cursor next = stack.back();
-        bool fits = plausible(next.mode)[trie.bytes[node]] && json_.step(next, trie.bytes[node]);
-        // Nothing is forced inside a text that is not of a list.
-        bool free = fits && (next.mode == Mode::Text || next.mode == Mode::Key) && next.at.lo >= next.at.hi;
-        if (!fits || free) {
-            node = trie.end[node];
-            continue;
-        }
-        if (trie.end[node] > node + 1) {
-            add_committed(trie, node, next, out);
-            stack.push_back(std::move(next));
-        }
-        ++node;
-    }
 }
 
 bool Masks::extends(const Cursor& cursor, const std::string& tail) {

@@ -41,10 +41,10 @@ private:
             int state, chars;  // before it; characters since the cursor
         };
         std::vector<Exit> exits;
-        std::vector<std::pair<int, int>> by_chars;     // (characters, token), ascending
-        bool ends_anywhere = true;                     // the text may end after each of its characters
+        std::vector<std::pair<int, int>> by_chars;  // (characters, token), ascending
+        bool ends_anywhere = true;                  // the text may end after each of its characters
     };
-    static constexpr std::size_t kMaxCached = 1500;
+    static constexpr std::size_t kMaxCachedBytes = 8 << 20;
 
     void compute(const Cursor& cursor, std::uint32_t* words);
     bool compute_text(const Cursor& cursor, std::uint32_t* words);

@@ -8,8 +8,10 @@
 namespace sapwood {
 
 Grammar::Grammar(std::shared_ptr<Schema> schema_, int root, bool raw, std::shared_ptr<Vocabulary> vocabulary_)
-    : schema(std::move(schema_)), vocabulary(std::move(vocabulary_)),
-      json(*schema, schema->roots({root}, true), raw), masks(json, *vocabulary) {}
+    : schema(std::move(schema_)),
+      vocabulary(std::move(vocabulary_)),
+      json(*schema, schema->roots({root}, true), raw),
+      masks(json, *vocabulary) {}
 
 Matcher::Matcher(std::shared_ptr<Grammar> grammar) : grammar_(std::move(grammar)) {
     cursors_.push_back(grammar_->json.start());
@@ -36,7 +38,8 @@ bool Matcher::advance(int id) {
         ++ended_;
         return true;
     }
-    if (ended_ || id < 0 || id >= static_cast<int>(vocabulary.tokens.size()) || vocabulary.tokens[id].empty()) return false;
+    if (ended_ || id < 0 || id >= static_cast<int>(vocabulary.tokens.size()) || vocabulary.tokens[id].empty())
+        return false;
     return advance_bytes(vocabulary.tokens[id]);
 }
 

@@ -32,7 +32,7 @@ public:
     std::string forced(int most);
     std::vector<int> allowed_bytes();
     std::vector<Committed> committed();
-    bool in_text() const;    // or a key
+    bool in_text() const;  // or a key
     // A byte on a short way to the end of the text or key that is being written, for samples; -1: unknown.
     int toward_end();
     // Whether, after `bytes`, a token longer than `tail` that begins with it may come.
@@ -53,7 +53,7 @@ private:
     std::vector<Cursor> cursors_;  // after each token
     std::vector<int> ends_;        // bytes after each token
     std::string text_;
-    int ended_ = 0;                // EOS tokens
+    int ended_ = 0;  // EOS tokens
 };
 
 }  // namespace sapwood

@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "utf8.h"
+
 namespace sapwood {
 namespace {
 
@@ -13,14 +15,6 @@ struct ByteRange {
 };
 
 using Sequence = std::vector<ByteRange>;
-
-int encode_utf8(std::uint32_t c, std::uint8_t* out) {
-    if (c < 0x80) return out[0] = c, 1;
-    if (c < 0x800) return out[0] = 0xC0 | c >> 6, out[1] = 0x80 | (c & 63), 2;
-    if (c < 0x10000) return out[0] = 0xE0 | c >> 12, out[1] = 0x80 | (c >> 6 & 63), out[2] = 0x80 | (c & 63), 3;
-    out[0] = 0xF0 | c >> 18, out[1] = 0x80 | (c >> 12 & 63), out[2] = 0x80 | (c >> 6 & 63), out[3] = 0x80 | (c & 63);
-    return 4;
-}
 
 // Splits a range of code points until every piece is a product of byte ranges (Russ Cox, "Regular expression matching
 // with UTF-8").

@@ -16,9 +16,9 @@ enum class Regex : std::uint8_t { Set, Cat, Alt, Repeat, Begin, End, Look };
 
 struct RegexNode {
     Regex kind = Regex::Cat;
-    CodePoints set{};             // Set
-    std::vector<int> children{};  // Cat, Alt; Repeat and Look have one
-    int min = 0, max = 0;       // Repeat; max -1: unbounded
+    CodePoints set{};                       // Set
+    std::vector<int> children{};            // Cat, Alt; Repeat and Look have one
+    int min = 0, max = 0;                   // Repeat; max -1: unbounded
     bool behind = false, negative = false;  // Look
 };
 
@@ -41,10 +41,10 @@ struct LookAround {
 
 // Where a match may lie in the text.
 enum class Span : std::uint8_t {
-    Whole,    // from the first byte to the last
-    Search,   // anywhere
-    Prefix,   // from the first byte
-    Suffix,   // ends at the byte last read
+    Whole,   // from the first byte to the last
+    Search,  // anywhere
+    Prefix,  // from the first byte
+    Suffix,  // ends at the byte last read
 };
 
 struct Nfa {

@@ -78,7 +78,8 @@ Decimal successor(std::string_view text) {
 bool fits_a_double(std::string_view text) { return fits_a_double(parse_decimal(text)); }
 
 bool fits_a_double(const Decimal& value) {
-    static const Decimal largest = parse_decimal("1.7976931348623157e308"), smallest = parse_decimal("2.2250738585072014e-308");
+    static const Decimal largest = parse_decimal("1.7976931348623157e308"),
+                         smallest = parse_decimal("2.2250738585072014e-308");
     Decimal size = value;
     size.negative = false;
     return value.zero() || (compare(size, largest) <= 0 && compare(size, smallest) >= 0);
@@ -99,9 +100,7 @@ bool step_digits(Digits& at, char c) {
         case Digits::Zero:
             if (c == '.') return at = Digits::Point, true;
             break;
-        case Digits::Point:
-            at = Digits::Fraction;
-            return digit(c);
+        case Digits::Point: at = Digits::Fraction; return digit(c);
         case Digits::Fraction:
             if (digit(c)) return true;
             break;
@@ -109,9 +108,7 @@ bool step_digits(Digits& at, char c) {
             if (c == '+' || c == '-') return at = Digits::Sign, true;
             [[fallthrough]];
         case Digits::Sign:
-        case Digits::Exponent:
-            at = Digits::Exponent;
-            return digit(c);
+        case Digits::Exponent: at = Digits::Exponent; return digit(c);
     }
     if (c != 'e' && c != 'E') return false;
     at = Digits::E;
@@ -268,12 +265,15 @@ void NumberSpec::atoms(std::string_view text, Digits at, bool closed, std::vecto
         const Node& node = schema_.node(plan_.atoms[i]);
         if (!closed) {
             if (!reachable(of_atom(node, true), text, at)) out[i] = Tri::No;
-            else if (Interval not_so = of_atom(node, false); !not_so.opaque && !reachable(not_so, text, at)) out[i] = Tri::Yes;
+            else if (Interval not_so = of_atom(node, false); !not_so.opaque && !reachable(not_so, text, at))
+                out[i] = Tri::Yes;
             continue;
         }
         bool holds = true;
         switch (node.what) {
-            case Assert::Integer: holds = value.integer() && (node.count == 0 || text.find_first_of(".eE") == text.npos); break;
+            case Assert::Integer:
+                holds = value.integer() && (node.count == 0 || text.find_first_of(".eE") == text.npos);
+                break;
             case Assert::Minimum: holds = compare(value, node.numbers[0]) >= 0; break;
             case Assert::AboveMinimum: holds = compare(value, node.numbers[0]) > 0; break;
             case Assert::Maximum: holds = compare(value, node.numbers[0]) <= 0; break;

@@ -26,9 +26,9 @@ bool fits_a_double(const Decimal& value);
 struct Interval {
     bool has_lo = false, lo_open = false, has_hi = false, hi_open = false;
     bool integer = false, spelled = false;  // spelled: written without a fraction or exponent
-    Decimal lo, hi, step;             // step zero: any
-    const Node* listed = nullptr;     // one of these
-    bool opaque = false;              // asks for something that only the whole number tells
+    Decimal lo, hi, step;                   // step zero: any
+    const Node* listed = nullptr;           // one of these
+    bool opaque = false;                    // asks for something that only the whole number tells
     bool free() const { return !has_lo && !has_hi && !integer && step.zero() && !listed; }
 };
 

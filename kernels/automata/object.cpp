@@ -18,7 +18,8 @@ std::vector<int> hard_nodes(const Plan& plan, const Outcome& outcome) {
 
 bool judge(Schema& schema, const Plan& plan, Outcome& outcome) {
     if (!outcome.judged) {
-        bool possible = std::none_of(outcome.failed.begin(), outcome.failed.end(), [&](int atom) { return plan.hard[atom]; });
+        bool possible =
+            std::none_of(outcome.failed.begin(), outcome.failed.end(), [&](int atom) { return plan.hard[atom]; });
         outcome.possible = possible && schema.satisfiable(schema.roots(hard_nodes(plan, outcome), true));
         outcome.judged = true;
     }
@@ -29,7 +30,8 @@ void find_firm(Schema& schema, const Plan& plan, Outcome& outcome) {
     if (!plan.simple) return;
     std::vector<int> nodes;
     for (const Ask& ask : outcome.asks) {
-        if (!ask.clause.empty() || !ask.ways.empty() || schema.node(plan.atoms[ask.atom]).what == Assert::Contains) return;
+        if (!ask.clause.empty() || !ask.ways.empty() || schema.node(plan.atoms[ask.atom]).what == Assert::Contains)
+            return;
         nodes.push_back(ask.node);
     }
     outcome.firm = schema.roots(std::move(nodes), true);
@@ -82,12 +84,16 @@ ObjectSpec::ObjectSpec(Schema& schema, const Plan& plan) : schema(schema), plan(
         Node node = schema.node(plan.atoms[i]);
         watch(node.patterns);
         for (const Evaluator& evaluator : node.evaluators) watch(evaluator.patterns);
-        if (node.what == Assert::Names) nodes.push_back(names_node[static_cast<int>(i)] = schema.target(node.children[0]));
+        if (node.what == Assert::Names)
+            nodes.push_back(names_node[static_cast<int>(i)] = schema.target(node.children[0]));
     }
     plain = nodes.size() == 1;
     const Roots* roots = schema.roots(nodes, false);
     text = schema.plan(roots, Kind::Text).text.get();
-    auto index = [&](int node) { return static_cast<int>(std::lower_bound(roots->nodes.begin(), roots->nodes.end(), node) - roots->nodes.begin()); };
+    auto index = [&](int node) {
+        return static_cast<int>(std::lower_bound(roots->nodes.begin(), roots->nodes.end(), node) -
+                                roots->nodes.begin());
+    };
     for (auto [pattern, node] : pattern_node) pattern_verdict_[pattern] = index(node);
     for (auto [atom, node] : names_node) names_verdict_[atom] = index(node);
     std::map<std::string, int> ids;
@@ -98,7 +104,7 @@ ObjectSpec::ObjectSpec(Schema& schema, const Plan& plan) : schema(schema), plan(
 
 Outcome& ObjectSpec::of_verdicts(int key, const std::vector<Tri>& verdicts) {
     std::vector<int> signature{key};
-    for (std::size_t i = 0; i < verdicts.size(); ++i) signature.push_back(static_cast<int>(verdicts[i]));
+    for (Tri verdict : verdicts) signature.push_back(static_cast<int>(verdict));
     auto [found, fresh] = outcomes_.try_emplace(std::move(signature));
     Outcome& outcome = found->second;
     if (!fresh) return outcome;
@@ -107,30 +113,35 @@ Outcome& ObjectSpec::of_verdicts(int key, const std::vector<Tri>& verdicts) {
     for (int atom = 0; atom < static_cast<int>(plan.atoms.size()); ++atom) {
         const Node& node = schema.node(plan.atoms[atom]);
         if (node.what == Assert::Names && verdicts[names_verdict_.at(atom)] != Tri::Yes) outcome.failed.push_back(atom);
-        if (node.what == Assert::Properties) {
-            bool met = false;
-            if (key >= 0)
-                for (std::size_t i = 0; i < node.texts.size(); ++i)
-                    if (node.texts[i] == keys[key]) met = true, outcome.asks.push_back({atom, node.children[i], {}, {}});
-            for (std::size_t i = 0; i < node.patterns.size(); ++i)
-                if (matches(node.patterns[i])) met = true, outcome.asks.push_back({atom, node.children[node.texts.size() + i], {}, {}});
-            if (!met && node.other >= 0) outcome.asks.push_back({atom, node.other, {}, {}});
-        }
-        if (node.what == Assert::UnevaluatedProperties) {
-            Ask ask{atom, node.other, {}, {}};
-            bool evaluated = false;
-            for (const Evaluator& evaluator : node.evaluators) {
-                bool met = evaluator.all ||
-                           (key >= 0 && std::find(evaluator.keys.begin(), evaluator.keys.end(), keys[key]) != evaluator.keys.end()) ||
-                           std::any_of(evaluator.patterns.begin(), evaluator.patterns.end(), matches);
-                if (met && evaluator.condition < 0) evaluated = true;
-                else if (met) ask.clause.push_back(plan.conditions.at(evaluator.condition));
-            }
-            if (!evaluated) outcome.asks.push_back(std::move(ask));
-        }
+        if (node.what == Assert::Properties) ask_properties(atom, key, matches, outcome);
+        if (node.what == Assert::UnevaluatedProperties) ask_unevaluated(atom, key, matches, outcome);
     }
     find_firm(schema, plan, outcome);
     return outcome;
+}
+
+void ObjectSpec::ask_properties(int atom, int key, const Matches& matches, Outcome& outcome) {
+    const Node& node = schema.node(plan.atoms[atom]);
+    std::size_t before = outcome.asks.size();
+    for (std::size_t i = 0; key >= 0 && i < node.texts.size(); ++i)
+        if (node.texts[i] == keys[key]) outcome.asks.push_back({atom, node.children[i], {}, {}});
+    for (std::size_t i = 0; i < node.patterns.size(); ++i)
+        if (matches(node.patterns[i])) outcome.asks.push_back({atom, node.children[node.texts.size() + i], {}, {}});
+    bool met = outcome.asks.size() > before;
+    if (!met && node.other >= 0) outcome.asks.push_back({atom, node.other, {}, {}});
+}
+
+void ObjectSpec::ask_unevaluated(int atom, int key, const Matches& matches, Outcome& outcome) {
+    const Node& node = schema.node(plan.atoms[atom]);
+    Ask ask{atom, node.other, {}, {}};
+    for (const Evaluator& evaluator : node.evaluators) {
+        const auto& named = evaluator.keys;
+        bool met = evaluator.all || (key >= 0 && std::find(named.begin(), named.end(), keys[key]) != named.end()) ||
+                   std::any_of(evaluator.patterns.begin(), evaluator.patterns.end(), matches);
+        if (met && evaluator.condition < 0) return;
+        if (met) ask.clause.push_back(plan.conditions.at(evaluator.condition));
+    }
+    outcome.asks.push_back(std::move(ask));
 }
 
 Outcome& ObjectSpec::of_key(int key) {
@@ -222,7 +233,8 @@ Outcome& ArraySpec::of_item(long index) {
 bool ArraySpec::possible(Outcome& outcome) {
     if (outcome.judged) return outcome.possible;
     Outcome firm = outcome;  // `contains` may refuse an item
-    std::erase_if(firm.asks, [&](const Ask& ask) { return schema.node(plan.atoms[ask.atom]).what == Assert::Contains; });
+    std::erase_if(firm.asks,
+                  [&](const Ask& ask) { return schema.node(plan.atoms[ask.atom]).what == Assert::Contains; });
     outcome.possible = judge(schema, plan, firm);
     outcome.judged = true;
     return outcome.possible;
@@ -232,7 +244,8 @@ long ArraySpec::most_items() {
     if (most_ >= 0) return most_;
     long most = Roots::kMany;
     for (std::size_t i = 0; i < plan.atoms.size(); ++i)
-        if (plan.hard[i] && schema.node(plan.atoms[i]).what == Assert::MaxItems) most = std::min(most, schema.node(plan.atoms[i]).count);
+        if (plan.hard[i] && schema.node(plan.atoms[i]).what == Assert::MaxItems)
+            most = std::min(most, schema.node(plan.atoms[i]).count);
     for (long i = 0; i <= alike_from && i < most; ++i)
         if (!possible(of_item(i))) most = i;
     return most_ = most;

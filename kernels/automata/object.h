@@ -16,15 +16,15 @@ namespace sapwood {
 struct Ask {
     int atom;
     int node;
-    std::vector<int> clause;  // plan nodes; only of Unevaluated*
+    std::vector<int> clause;                // plan nodes; only of Unevaluated*
     std::vector<std::pair<int, int>> ways;  // or else this node accepts the item, under this plan node (-1: always)
 };
 
 struct Outcome {
     std::vector<Ask> asks;
-    std::vector<int> failed;            // Names atoms that refuse the key
-    const Roots* firm = nullptr;        // what the child must satisfy, where each asked node has to hold
-    bool possible = true;               // under the hard assertions alone, judged lazily:
+    std::vector<int> failed;      // Names atoms that refuse the key
+    const Roots* firm = nullptr;  // what the child must satisfy, where each asked node has to hold
+    bool possible = true;         // under the hard assertions alone, judged lazily:
     bool judged = false;
 };
 
@@ -34,9 +34,9 @@ struct ObjectSpec {
     ObjectSpec(Schema& schema, const Plan& plan);
 
     int num_keys() const { return static_cast<int>(keys.size()); }
-    Outcome& of_key(int key);                               // a known key
-    Outcome& of_text(const TextState& at);                  // a complete key that is not known
-    int known(const TextState& at) const;                   // the known key that is complete, -1: none
+    Outcome& of_key(int key);                                            // a known key
+    Outcome& of_text(const TextState& at);                               // a complete key that is not known
+    int known(const TextState& at) const;                                // the known key that is complete, -1: none
     int listed_key(int listed) const { return key_of_listed_[listed]; }  // by index in the list of `text`
     bool possible(Outcome& outcome);
     // Whether some unknown key begins so and is `allowed`. What was found is kept in `known`.
@@ -48,17 +48,20 @@ struct ObjectSpec {
 
     Schema& schema;
     const Plan& plan;
-    std::vector<std::string> keys;   // in the schema's order
-    TextSpec* text;                  // patterns, names and known keys, each with its verdict
-    std::vector<int> key_of_atom;    // by atom: the key that Has asks for
-    bool plain = true;               // no pattern and no name assertion: all unknown keys are alike
+    std::vector<std::string> keys;  // in the schema's order
+    TextSpec* text;                 // patterns, names and known keys, each with its verdict
+    std::vector<int> key_of_atom;   // by atom: the key that Has asks for
+    bool plain = true;              // no pattern and no name assertion: all unknown keys are alike
 
 private:
+    using Matches = std::function<bool(int)>;  // whether a pattern is found in the key
+    void ask_properties(int atom, int key, const Matches& matches, Outcome& outcome);
+    void ask_unevaluated(int atom, int key, const Matches& matches, Outcome& outcome);
     Outcome& of_verdicts(int key, const std::vector<Tri>& verdicts);
     void collect_keys();
     int verdict_index(int node) const;
 
-    std::vector<int> key_of_listed_;                 // by index in text->list
+    std::vector<int> key_of_listed_;  // by index in text->list
     std::vector<Outcome*> key_outcomes_;
     std::map<std::vector<int>, Outcome> outcomes_;
     std::map<int, int> pattern_verdict_, names_verdict_;  // pattern, atom -> index of the verdict

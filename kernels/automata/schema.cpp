@@ -93,8 +93,7 @@ int Schema::find_cycle() const {
 
 Dfa& Schema::dfa(int pattern) {
     Pattern& p = patterns_[pattern];
-    if (!p.dfa)
-        p.dfa = std::make_unique<Dfa>(build_nfa(p.source.tree, p.source.root, p.source.span, budget), budget);
+    if (!p.dfa) p.dfa = std::make_unique<Dfa>(build_nfa(p.source.tree, p.source.root, p.source.span, budget), budget);
     return *p.dfa;
 }
 
@@ -177,8 +176,10 @@ private:
     }
 
     static Kind kind_of(Assert what) {
-        return what >= Assert::MinItems ? Kind::Array : what >= Assert::Has ? Kind::Object
-               : what >= Assert::Integer ? Kind::Number : Kind::Text;
+        return what >= Assert::MinItems  ? Kind::Array
+               : what >= Assert::Has     ? Kind::Object
+               : what >= Assert::Integer ? Kind::Number
+                                         : Kind::Text;
     }
 
     std::vector<int> lower_all(const Node& node) {
@@ -320,7 +321,8 @@ long Schema::num_values(const Roots* roots) {
     for (Kind kind : {Kind::Null, Kind::True, Kind::False}) total += !plan(roots, kind).impossible();
     for (Kind kind : {Kind::Object, Kind::Array})
         if (!plan(roots, kind).impossible() && kind_satisfiable(roots, kind)) total = Roots::kMany;
-    if (total < Roots::kMany && !plan(roots, Kind::Text).impossible()) total += plan(roots, Kind::Text).text->num_values();
+    if (total < Roots::kMany && !plan(roots, Kind::Text).impossible())
+        total += plan(roots, Kind::Text).text->num_values();
     if (total < Roots::kMany && !plan(roots, Kind::Number).impossible())
         total += plan(roots, Kind::Number).number->num_values();
     const_cast<Roots*>(roots)->num_values = std::min(total, Roots::kMany);

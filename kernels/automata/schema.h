@@ -27,12 +27,37 @@ inline Tri operator!(Tri t) { return static_cast<Tri>(2 - static_cast<int>(t)); 
 inline Tri definite(bool b) { return b ? Tri::Yes : Tri::No; }
 
 enum class Assert : std::uint8_t {
-    Yes, No, All, Any, Not, One, Ref,                               // combinations
-    Type,                                                           // any kind
-    Pattern, MinLength, MaxLength, InTexts,                         // texts
-    Integer, Minimum, AboveMinimum, Maximum, BelowMaximum, MultipleOf, InNumbers,  // numbers
-    Has, MinProperties, MaxProperties, Properties, Names, UnevaluatedProperties,   // objects
-    MinItems, MaxItems, Items, Contains, Unique, UnevaluatedItems,  // arrays
+    Yes,
+    No,
+    All,
+    Any,
+    Not,
+    One,
+    Ref,   // combinations
+    Type,  // any kind
+    Pattern,
+    MinLength,
+    MaxLength,
+    InTexts,  // texts
+    Integer,
+    Minimum,
+    AboveMinimum,
+    Maximum,
+    BelowMaximum,
+    MultipleOf,
+    InNumbers,  // numbers
+    Has,
+    MinProperties,
+    MaxProperties,
+    Properties,
+    Names,
+    UnevaluatedProperties,  // objects
+    MinItems,
+    MaxItems,
+    Items,
+    Contains,
+    Unique,
+    UnevaluatedItems,  // arrays
 };
 
 // A part of an object or array that counts as evaluated where `condition` (a node; -1: always) holds.
@@ -77,7 +102,8 @@ struct Roots {
     std::array<std::unique_ptr<Plan>, kNumKinds> plans;
     int satisfiable = -1;  // -1: not known
     bool visiting = false;
-    std::array<std::int8_t, kNumKinds> kinds{-1, -1, -1, -1, -1, -1, -1};  // satisfiable by a value of the kind; -1: not known
+    std::array<std::int8_t, kNumKinds> kinds{-1, -1, -1, -1,
+                                             -1, -1, -1};  // satisfiable by a value of the kind; -1: not known
     long num_values = -1;  // how many values satisfy the roots, if counted; kMany otherwise
     static constexpr long kMany = 1l << 40;
 };
@@ -92,11 +118,11 @@ struct Plan {
     ~Plan();
     Kind kind;
     const Roots* roots;
-    std::vector<PlanNode> nodes;  // children come first
-    std::vector<int> verdicts;    // nodes
-    std::vector<int> atoms;       // Nodes of the schema
-    std::vector<bool> hard;       // by atom: fails alone => the verdict of `must` roots fails
-    bool simple = false;          // must, and nothing but hard atoms
+    std::vector<PlanNode> nodes;    // children come first
+    std::vector<int> verdicts;      // nodes
+    std::vector<int> atoms;         // Nodes of the schema
+    std::vector<bool> hard;         // by atom: fails alone => the verdict of `must` roots fails
+    bool simple = false;            // must, and nothing but hard atoms
     std::map<int, int> conditions;  // schema nodes that evaluators ask for, as plan nodes
     std::unique_ptr<TextSpec> text;
     std::unique_ptr<NumberSpec> number;
@@ -111,8 +137,8 @@ struct Plan {
 };
 
 struct Layout {
-    bool compact = true;    // no blanks, one spelling of each text and number
-    bool any_order = false; // keys in any order, else in that of the schema
+    bool compact = true;     // no blanks, one spelling of each text and number
+    bool any_order = false;  // keys in any order, else in that of the schema
 };
 
 struct PatternSource {

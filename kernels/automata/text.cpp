@@ -14,7 +14,9 @@ std::uint64_t mix_state(const TextState& at) {
 }  // namespace
 
 void TextList::narrow(TextState& at, std::uint8_t byte) const {
-    auto byte_at = [&](int i) { return at.depth < static_cast<int>(texts[i].size()) ? static_cast<std::uint8_t>(texts[i][at.depth]) : -1; };
+    auto byte_at = [&](int i) {
+        return at.depth < static_cast<int>(texts[i].size()) ? static_cast<std::uint8_t>(texts[i][at.depth]) : -1;
+    };
     auto first_from = [&](int value) {
         int lo = at.lo, hi = at.hi;
         while (lo < hi) {
@@ -63,7 +65,8 @@ TextSpec::TextSpec(Schema& schema, const Plan& plan)
         const Node& node = schema.node(atom);
         part_.push_back(0);
         if (node.what == Assert::Pattern)
-            part_.back() = 1 + static_cast<int>(std::lower_bound(patterns.begin(), patterns.end(), node.patterns[0]) - patterns.begin());
+            part_.back() = 1 + static_cast<int>(std::lower_bound(patterns.begin(), patterns.end(), node.patterns[0]) -
+                                                patterns.begin());
         if (node.what == Assert::InTexts) list.texts.insert(list.texts.end(), node.texts.begin(), node.texts.end());
         if (node.what == Assert::MinLength) {
             counted = std::max(counted, static_cast<int>(node.count));
@@ -186,7 +189,8 @@ bool TextSpec::search_live(int state, int chars) {
         for (int atom : plan.atoms)
             if (schema.node(atom).what == Assert::MinLength)
                 for (int other : plan.atoms)
-                    if (schema.node(other).what == Assert::MaxLength && schema.node(other).count < schema.node(atom).count)
+                    if (schema.node(other).what == Assert::MaxLength &&
+                        schema.node(other).count < schema.node(atom).count)
                         return false;
         return true;
     }

@@ -59,21 +59,21 @@ struct TextSpec {
     const Plan& plan;
     Product& product;
     TextList list;
-    int counted = 0;        // lengths beyond this don't matter
-    int min_length = 0;     // the longest that some atom asks for
-    int max_length = -1;    // the longest limit of any atom; -1: none
-    int shortest_max = -1;  // the shortest; -1: none
-    bool only_list = false; // no text outside of the list can satisfy
+    int counted = 0;         // lengths beyond this don't matter
+    int min_length = 0;      // the longest that some atom asks for
+    int max_length = -1;     // the longest limit of any atom; -1: none
+    int shortest_max = -1;   // the shortest; -1: none
+    bool only_list = false;  // no text outside of the list can satisfy
 
 private:
     static std::vector<int> patterns_of(const Schema& schema, const Plan& plan);
     bool search_live(int state, int chars);
 
-    std::vector<int> part_;                      // by atom: its part of the product
-    std::vector<std::vector<bool>> member_;      // by atom: which texts are in its list
-    std::vector<int> ok_before_;                 // prefix counts of texts that satisfy
+    std::vector<int> part_;                  // by atom: its part of the product
+    std::vector<std::vector<bool>> member_;  // by atom: which texts are in its list
+    std::vector<int> ok_before_;             // prefix counts of texts that satisfy
     std::unordered_map<std::uint64_t, bool> live_;
-    std::vector<std::int8_t> live_by_state_;     // where lengths don't matter
+    std::vector<std::int8_t> live_by_state_;  // where lengths don't matter
 };
 
 }  // namespace sapwood

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "utf8.h"
+
 namespace sapwood {
 
 Trie::Trie(std::vector<std::pair<std::string, int>> entries) {
@@ -50,7 +52,8 @@ Vocabulary::Vocabulary(std::vector<std::string> all, int vocab_size, std::vector
         if (tokens[id].empty()) continue;
         entries.emplace_back(tokens[id], static_cast<int>(id));
         longest_bytes = std::max(longest_bytes, static_cast<int>(tokens[id].size()));
-        longest_chars = std::max<int>(longest_chars, std::count_if(tokens[id].begin(), tokens[id].end(), [](char c) { return (c & 0xC0) != 0x80; }));
+        longest_chars = std::max<int>(longest_chars, std::count_if(tokens[id].begin(), tokens[id].end(),
+                                                                   [](char c) { return (c & 0xC0) != 0x80; }));
     }
     trie = Trie(std::move(entries));
     find_free();

@@ -33,8 +33,8 @@ struct FreeText {
         int chars;             // characters before it
         std::string interior;  // these characters
     };
-    std::vector<std::uint32_t> inside;            // tokens without a quote, backslash or control byte
-    std::vector<std::pair<int, int>> by_chars;    // (characters, token) of these, ascending
+    std::vector<std::uint32_t> inside;          // tokens without a quote, backslash or control byte
+    std::vector<std::pair<int, int>> by_chars;  // (characters, token) of these, ascending
     std::vector<Exit> exits;
     std::vector<std::unique_ptr<Trie>> suffixes;  // [characters before]: what follows them, from the exit on
     Trie all_suffixes;                            // whatever precedes
@@ -60,8 +60,5 @@ private:
 
 inline void set_bit(std::uint32_t* words, int id) { words[id >> 5] |= 1u << (id & 31); }
 inline void clear_bit(std::uint32_t* words, int id) { words[id >> 5] &= ~(1u << (id & 31)); }
-
-// The number of bytes that a UTF-8 character of this first byte has; 0: none begins so.
-inline int utf8_length(std::uint8_t b) { return b < 0x80 ? 1 : b < 0xC2 ? 0 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : b < 0xF5 ? 4 : 0; }
 
 }  // namespace sapwood

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sapwood.constrained import GrammarError, Vocabulary, compile
 from sapwood.constrained.cache import GrammarCache
@@ -63,7 +63,7 @@ def test_a_bomb_ends_soon_and_cleanly(name: str, vocabulary: Vocabulary) -> None
     assert time.monotonic() - begin < 15
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(pattern=st.text("ab()[]{}|*+?^$.\\-,1d", max_size=25))
 def test_any_text_is_a_pattern_or_a_clean_error(pattern: str, vocabulary: Vocabulary) -> None:
     try:
@@ -84,7 +84,7 @@ JUNK = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=JUNK)
 def test_any_json_is_a_schema_or_a_clean_error(schema: Any, vocabulary: Vocabulary) -> None:
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 from grammar_texts import Accepts
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sapwood.constrained import GrammarError, Vocabulary, compile
 
@@ -190,13 +190,13 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=st.recursive(SIMPLE, combined, max_leaves=6), value=VALUES)
 def test_any_combination_means_what_the_reference_validator_says(schema: Any, value: Any, accepts: Accepts) -> None:
     assert accepts(schema, value) == jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=st.recursive(SIMPLE, combined, max_leaves=6), seed=st.integers(0, 99), compact=st.booleans())
 def test_what_is_sampled_is_valid(schema: Any, seed: int, compact: bool, vocabulary: Vocabulary) -> None:
     grammar = compile(
