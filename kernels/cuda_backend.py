@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from sapwood.errors import InvalidRequest
 from sapwood.kernels.cuda_graphs import GraphBuckets, Recorder, cuda_recorder
 from sapwood.kernels.cuda_weights import load_matrix, load_vector, rows_of, stack
 from sapwood.kernels.decoder import Decoder, Layer, Weight
+from sapwood.kernels.flashinfer_attention import FlashInferAttention, is_available
 from sapwood.kernels.plan import Batch, Output
 from sapwood.kernels.triton.attention import SPLIT, AttentionWork, attention, empty_work, plan_attention, refill
 from sapwood.kernels.triton.linear import linear
@@ -83,7 +85,7 @@ class Inputs:
     positions: Tensor
     slots: Tensor
     out_rows: Tensor  # [outputs]
-    work: dict[int | None, AttentionWork]  # by window
+    work: dict[int | None, AttentionWork]  # by window; empty where FlashInfer attends
 
 
 class GraphStep:
@@ -124,7 +126,8 @@ class GraphStep:
 
 class CudaPlan:
     """Implements `Plan`. `invariant`: a row's bits don't depend on the batch (fixed tiles everywhere, slower). `recorder`:
-    what records graphs; by default CUDA's on a card, and none elsewhere."""
+    what records graphs; by default CUDA's on a card, and none elsewhere. `attention` of batches that aren't recorded:
+    "auto" takes FlashInfer where it is installed."""
 
     def __init__(
         self,
@@ -137,6 +140,7 @@ class CudaPlan:
         dtype: torch.dtype = torch.bfloat16,
         invariant: bool = False,
         recorder: Recorder | None = None,
+        attention: Literal["auto", "triton", "flashinfer"] = "auto",
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise InvalidRequest("no CUDA device is available; use --backend cpu")
@@ -155,13 +159,16 @@ class CudaPlan:
         self._scratch = None if invariant else torch.empty(largest, dtype=dtype, device=device)
         if recorder is None and device == "cuda":
             recorder = cuda_recorder
+        if attention == "auto":
+            attention = "flashinfer" if device == "cuda" and is_available() and not invariant else "triton"
+        self._flashinfer = FlashInferAttention(decoder, device, dtype) if attention == "flashinfer" else None
         self._steps: dict[int, GraphStep] = {}
         self._graphs = None if recorder is None or captures else GraphBuckets(self._step_launch, recorder)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> Output:
-        inputs = self._send(batch)
         size = None if self._graphs is None or batch.want_hidden else self._graphs.bucket(len(batch.ids))
+        inputs = self._send(batch, ours=size is not None or bool(batch.drafts))
         if size is not None and self._graphs is not None and self._step(size).fill(inputs):
             self._graphs.replay(size)
             return Output(self._steps[size].logits[: len(batch.logit_rows)].cpu().numpy())
@@ -184,7 +191,11 @@ class CudaPlan:
     def _step_launch(self, rows: int) -> Callable[[], None]:
         return self._step(rows).launch
 
-    def _send(self, batch: Batch) -> Inputs:
+    def _send(self, batch: Batch, ours: bool) -> Inputs:
+        """`ours`: attend with our own kernels whatever else there is."""
+        if self._flashinfer is not None and not ours:
+            self._flashinfer.plan(batch)
+
         def to_device(values: NDArray[np.int32]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
@@ -192,7 +203,7 @@ class CudaPlan:
             window: plan_attention(
                 batch.positions, batch.sequences, list(batch.tables), batch.drafts, window, self.device
             )
-            for window in self.windows
+            for window in (self.windows if ours or self._flashinfer is None else ())
         }
         return Inputs(
             to_device(batch.ids), to_device(batch.positions), to_device(batch.slots), to_device(batch.logit_rows), work
@@ -230,8 +241,13 @@ class CudaPlan:
             interleaved=rope.interleaved, magnitude=rope.magnitude, q_norm=layer.q_norm, k_norm=layer.k_norm,
             eps=decoder.norm_eps,
         )  # fmt: skip
-        work = inputs.work[layer.spec.window]
-        mixed = attention(q, layer.keys, layer.values, work, scale=decoder.attn_scale, softcap=decoder.attn_softcap)
+        window = layer.spec.window
+        if self._flashinfer is not None and not inputs.work:
+            mixed = self._flashinfer.run(q, layer.keys, layer.values, window)
+        else:
+            mixed = attention(
+                q, layer.keys, layer.values, inputs.work[window], scale=decoder.attn_scale, softcap=decoder.attn_softcap
+            )
         return self._linear(mixed.flatten(1), layer.wo)
 
     def _linear(self, x: Tensor, matrices: list[GpuMatrix]) -> Tensor:
