@@ -10,7 +10,7 @@ import msgspec
 from sapwood.errors import InvalidRequest
 from sapwood.lang.choices import METHODS
 from sapwood.runtime.completion import Chunk
-from sapwood.runtime.messages import Sampling
+from sapwood.runtime.messages import Logprob, Sampling
 
 if TYPE_CHECKING:
     from sapwood.lang.executor import Executor
@@ -34,9 +34,10 @@ def generate(executor: Executor, gen: Gen) -> None:
         if left == 0:
             _generated(executor, gen, [result for result in results if result is not None])
 
+    streamed = _Streamed()
+
     def piece(chunk: Chunk) -> None:
-        meta = {"finish_reason": chunk.finish_reason, "logprobs": chunk.logprobs, "usage": chunk.usage}
-        executor.chunks.append((gen.name, chunk.text, meta))
+        executor.chunks.append((gen.name, chunk.text, streamed.meta(chunk)))
         executor.notify()
 
     def failed(error: Exception) -> None:
@@ -59,6 +60,30 @@ def generate(executor: Executor, gen: Gen) -> None:
             piece if executor.settings.stream and index == 0 else None,
             None if gen.on_error == "raise" else failed,
         )  # fmt: skip
+
+
+class _Streamed:
+    """What is known of the pieces of a stream. Log probabilities of tokens that show no text yet wait for those that do."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._held: list[Logprob] = []
+
+    def meta(self, chunk: Chunk) -> dict[str, Any]:
+        """`logprobs` are the new tokens' only; `completion_tokens` counts all so far."""
+        self._num_tokens += len(chunk.ids)
+        self._held += chunk.logprobs
+        logprobs = self._held if chunk.text else []
+        if chunk.text:
+            self._held = []
+        return {
+            "finish_reason": chunk.finish_reason,
+            "usage": chunk.usage,
+            "completion_tokens": self._num_tokens,
+            "logprobs": logprobs,
+            "output_token_logprobs": [(entry.logprob, entry.id, None) for entry in logprobs],
+            "output_token_logprobs_length": self._num_tokens,
+        }
 
 
 def _generated(executor: Executor, gen: Gen, results: list[Result]) -> None:
