@@ -119,7 +119,7 @@ def _write(
 ) -> None:
     checksum = 0
 
-    def put(data: bytes) -> None:
+    def put(data: bytes | memoryview) -> None:
         nonlocal checksum
         checksum = zlib.crc32(data, checksum)
         stream.write(data)
@@ -130,7 +130,7 @@ def _write(
         put(part.astype("<i4").tobytes())
     everything = np.concatenate([*slots, np.empty(0, np.int32)])
     for first in range(0, len(everything), CHUNK):
-        put(kv.read(everything[first : first + CHUNK]).tobytes())
+        put(kv.read(everything[first : first + CHUNK]).data)
     stream.write(struct.pack("<I", checksum))
 
 

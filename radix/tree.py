@@ -24,7 +24,7 @@ from sapwood.radix.pool import SlotPool, Slots
 from sapwood.radix.space import Space
 from sapwood.radix.stats import SpaceStats, TreeStats
 
-SPARE = 64  # slots evicted beyond what is needed, so that not every decoded token evicts
+SPARE = 256  # slots evicted beyond what is needed, so that not every decoded token evicts
 
 
 @dataclass(slots=True)
