@@ -12,8 +12,9 @@ import typer
 from sapwood.errors import InvalidRequest, SapwoodError
 from sapwood.runtime.cli.conversation import Conversation
 from sapwood.runtime.cli.generate import schema_text
-from sapwood.runtime.cli.options import DEFAULT_MODEL, Connect, Kernels, Model, Threads, backend_options
-from sapwood.runtime.cli.terminal import console, note, say_error, waiting
+from sapwood.runtime.cli.opening import open_client
+from sapwood.runtime.cli.options import DEFAULT_MODEL, Connect, Kernels, Model, Threads
+from sapwood.runtime.cli.terminal import console, note, say_error
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -39,12 +40,7 @@ def chat(
     threads: Threads = None,
 ) -> None:
     """Talk with a model; /fork, /undo and /schema work on the conversation, /help lists the rest."""
-    from sapwood.runtime.client import Client
-
-    with waiting(f"Loading {model}") as progress:
-        options = backend_options(backend=backend, threads=threads)
-        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
-    with client:
+    with open_client(model, connect, backend=backend, threads=threads) as client:
         if not client.tokenizer.chat_template:
             raise InvalidRequest(f"{client.info.name} has no chat template; use `sapwood generate --raw`")
         note(f"{client.info.name}. /help shows what you can do; Ctrl-D leaves.")

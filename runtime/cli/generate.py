@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapwood.errors import InvalidRequest
-from sapwood.runtime.cli.options import DEFAULT_MODEL, Connect, Kernels, Model, Threads, backend_options
-from sapwood.runtime.cli.terminal import note, waiting
+from sapwood.runtime.cli.opening import open_client
+from sapwood.runtime.cli.options import DEFAULT_MODEL, Connect, Kernels, Model, Threads
+from sapwood.runtime.cli.terminal import note
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -62,7 +63,6 @@ def generate(
     threads: Threads = None,
 ) -> None:
     """Answer a prompt on stdout; with a grammar the answer matches it, token by token."""
-    from sapwood.runtime.client import Client
     from sapwood.runtime.messages import Sampling
 
     text = sys.stdin.read() if prompt in (None, "-") else prompt
@@ -78,10 +78,7 @@ def generate(
         stop=stop or [],
         grammar=grammar_of(json_schema, regex, choice),
     )
-    with waiting(f"Loading {model}") as progress:
-        options = backend_options(backend=backend, threads=threads)
-        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
-    with client:
+    with open_client(model, connect, backend=backend, threads=threads) as client:
         ids = prompt_ids(client, text, raw=raw, system=system)
         if n == 1:
             write_one(client, ids, sampling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,8 +66,3 @@ ContextLength = Annotated[
         rich_help_panel=BACKEND_PANEL,
     ),
 ]
-
-
-def backend_options(**given: Any) -> dict[str, Any]:
-    """The options that were set: the rest stays the backend's own choice."""
-    return {name: value for name, value in given.items() if value is not None}

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sapwood.errors import InvalidRequest, SapwoodError
+from sapwood.runtime.cli.opening import open_client
 from sapwood.runtime.cli.options import (
     DEFAULT_MODEL,
     Connect,
@@ -20,9 +21,7 @@ from sapwood.runtime.cli.options import (
     Model,
     Slots,
     Threads,
-    backend_options,
 )
-from sapwood.runtime.cli.terminal import waiting
 
 
 def run(
@@ -37,15 +36,13 @@ def run(
 ) -> None:
     """Run a Python file whose programs use a backend that this command starts, and ends with the file."""
     import sapwood
-    from sapwood.runtime.client import Client
 
     if not file.is_file():
         raise InvalidRequest(f"there is no file {str(file)!r}; give the path of a Python file")
     check_syntax(file)
-    with waiting(f"Loading {model}") as progress:
-        options = backend_options(backend=backend, threads=threads, num_slots=num_slots, context_length=context_length)
-        client = Client.connect(connect) if connect else Client.launch(model, progress=progress, **options)
-    with client:
+    with open_client(
+        model, connect, backend=backend, threads=threads, num_slots=num_slots, context_length=context_length
+    ) as client:
         sapwood.set_default_backend(client)
         sys.argv = [str(file), *context.args]
         sys.path.insert(0, os.fspath(file.resolve().parent))

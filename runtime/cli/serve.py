@@ -10,8 +10,9 @@ import typer
 
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.cli import serve_options as given
-from sapwood.runtime.cli.options import DEFAULT_MODEL, ContextLength, Kernels, Slots, Threads, backend_options
-from sapwood.runtime.cli.terminal import exit_on_sigterm, note, waiting
+from sapwood.runtime.cli.opening import open_client
+from sapwood.runtime.cli.options import DEFAULT_MODEL, ContextLength, Kernels, Slots, Threads
+from sapwood.runtime.cli.terminal import exit_on_sigterm, note
 
 if TYPE_CHECKING:
     from sapwood.runtime.server.config import ServerConfig
@@ -116,13 +117,11 @@ def serve(
 
 def start(model: str, settings: ServerConfig, options: dict[str, object]) -> None:
     """Take the port, start the backend, serve until a signal."""
-    from sapwood.runtime.client import Client
     from sapwood.runtime.server.serving import listen, server_of, url_of
 
     exit_on_sigterm(0)  # what a drained server should answer
     taken = listen(settings.host, settings.port)
-    with waiting(f"Loading {model}") as progress:
-        client = Client.launch(model, progress=progress, **backend_options(**options))
+    client = open_client(model, None, **options)
     url = url_of(taken, settings)
 
     def ready() -> None:
