@@ -154,14 +154,14 @@ int Dfa::intern(std::vector<Thread> threads, std::vector<int> behind, bool at_st
         key.push_back(static_cast<int>(thread.owed.size()));
         key.insert(key.end(), thread.owed.begin(), thread.owed.end());
     }
-    auto [found, fresh] = ids_.try_emplace(std::move(key), static_cast<int>(states_.size()));
-    if (fresh) {
-        budget_.charge_bytes(128 + threads.size() * 40 + num_classes_ * sizeof(int) + found->first.size() * 4);
-        states_.push_back({std::move(threads), std::move(behind)});
-        flags_.push_back((matched ? kMatched : 0) | (accepts ? kAcceptsEnd | kLive | kKnown : 0));
-        table_.insert(table_.end(), num_classes_, -1);
-    }
-    return found->second;
+    if (auto found = ids_.find(key); found != ids_.end()) return found->second;
+    budget_.charge_bytes(128 + threads.size() * 40 + num_classes_ * sizeof(int) + key.size() * 4);  // may throw
+    int id = static_cast<int>(states_.size());
+    ids_.emplace(std::move(key), id);
+    states_.push_back({std::move(threads), std::move(behind)});
+    flags_.push_back((matched ? kMatched : 0) | (accepts ? kAcceptsEnd | kLive | kKnown : 0));
+    table_.insert(table_.end(), num_classes_, -1);
+    return id;
 }
 
 int Dfa::compute(int state, std::uint8_t byte) {

@@ -285,9 +285,9 @@ bool other_key_live(Schema& schema, const Frame& frame, const TextState& at) {
     Frame::Keys& keys = keys_of(frame);
     constexpr OtherKey kFresh{0, 0, 0};
     auto allowed = [&](Outcome& outcome) {
-        auto [found, fresh] = keys.other_allowed.try_emplace(&outcome, false);
-        if (fresh) found->second = static_cast<bool>(open_other_key(schema, frame, outcome, kFresh));
-        return found->second;
+        if (auto found = keys.other_allowed.find(&outcome); found != keys.other_allowed.end()) return found->second;
+        bool result = static_cast<bool>(open_other_key(schema, frame, outcome, kFresh));
+        return keys.other_allowed[&outcome] = result;
     };
     if (object.plain) {
         if (keys.other < 0) {

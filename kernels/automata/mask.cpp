@@ -166,8 +166,8 @@ void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
     if (near) place = mix(place, cursor.at.chars);
     bool alone = cursor.mode == Mode::Key ? cursor.frame->plan->simple : cursor.plan->roots->must;
     if (!alone) place = json_.hash(cursor);
-    auto [found, fresh] = inside_.try_emplace(place);
-    if (fresh) {
+    auto found = inside_.find(place);
+    if (found == inside_.end()) {
         std::vector<std::int8_t> known;  // [state, characters]
         int width = text.counted > 0 ? vocabulary_.longest_chars + 2 : 1;
         auto live = [&](int state, int chars) {
@@ -179,7 +179,9 @@ void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
             }
             return known[index] != 0;
         };
-        scan(cursor, live, found->second);
+        Inside inside;
+        scan(cursor, live, inside);
+        found = inside_.emplace(place, std::move(inside)).first;
     }
     std::copy(found->second.words.begin(), found->second.words.end(), words);
     add_exits(cursor, found->second, words);
@@ -192,20 +194,20 @@ bool Masks::compute_counted(const Cursor& cursor, std::uint32_t* words) {
     bool one_pattern = text.product.num_parts() == 2 && text.plan.simple && text.list.texts.empty();
     if (!one_pattern || text.max_length < 0 || text.min_length > cursor.at.chars + 1) return false;
     std::uint64_t place = mix(mix(reinterpret_cast<std::uintptr_t>(&text), cursor.at.state), 1);
-    auto [found, fresh] = inside_.try_emplace(place);
-    Inside& inside = found->second;
-    if (fresh) {
+    auto found = inside_.find(place);
+    if (found == inside_.end()) {
+        Inside inside;
         Dfa& dfa = text.product.dfa(1);
-        scan(
-            cursor,
-            [&](int state, int) {
-                int part = text.product.parts(state)[1];
-                if (!dfa.live(part)) return false;
-                inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
-                return true;
-            },
-            inside);
+        auto live = [&](int state, int) {
+            int part = text.product.parts(state)[1];
+            if (!dfa.live(part)) return false;
+            inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
+            return true;
+        };
+        scan(cursor, live, inside);
+        found = inside_.emplace(place, std::move(inside)).first;
     }
+    const Inside& inside = found->second;
     if (!inside.ends_anywhere) return false;
     copy_within(inside.words, inside.by_chars, text.shortest_max - cursor.at.chars, words);
     add_exits(cursor, inside, words);

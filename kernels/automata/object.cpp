@@ -105,10 +105,9 @@ ObjectSpec::ObjectSpec(Schema& schema, const Plan& plan) : schema(schema), plan(
 Outcome& ObjectSpec::of_verdicts(int key, const std::vector<Tri>& verdicts) {
     std::vector<int> signature{key};
     for (Tri verdict : verdicts) signature.push_back(static_cast<int>(verdict));
-    auto [found, fresh] = outcomes_.try_emplace(std::move(signature));
-    Outcome& outcome = found->second;
-    if (!fresh) return outcome;
+    if (auto found = outcomes_.find(signature); found != outcomes_.end()) return found->second;
     schema.budget.charge_bytes(200);
+    Outcome outcome;
     auto matches = [&](int pattern) { return verdicts[pattern_verdict_.at(pattern)] == Tri::Yes; };
     for (int atom = 0; atom < static_cast<int>(plan.atoms.size()); ++atom) {
         const Node& node = schema.node(plan.atoms[atom]);
@@ -117,7 +116,7 @@ Outcome& ObjectSpec::of_verdicts(int key, const std::vector<Tri>& verdicts) {
         if (node.what == Assert::UnevaluatedProperties) ask_unevaluated(atom, key, matches, outcome);
     }
     find_firm(schema, plan, outcome);
-    return outcome;
+    return outcomes_.emplace(std::move(signature), std::move(outcome)).first->second;
 }
 
 void ObjectSpec::ask_properties(int atom, int key, const Matches& matches, Outcome& outcome) {
@@ -202,9 +201,9 @@ ArraySpec::ArraySpec(Schema& schema, const Plan& plan) : schema(schema), plan(pl
 }
 
 Outcome& ArraySpec::of_item(long index) {
-    auto [found, fresh] = outcomes_.try_emplace(std::min(index, alike_from));
-    Outcome& outcome = found->second;
-    if (!fresh) return outcome;
+    index = std::min(index, alike_from);
+    if (auto found = outcomes_.find(index); found != outcomes_.end()) return found->second;
+    Outcome outcome;
     for (int atom = 0; atom < static_cast<int>(plan.atoms.size()); ++atom) {
         const Node& node = schema.node(plan.atoms[atom]);
         if (node.what == Assert::Items) {
@@ -227,7 +226,7 @@ Outcome& ArraySpec::of_item(long index) {
         }
     }
     find_firm(schema, plan, outcome);
-    return outcome;
+    return outcomes_.emplace(index, std::move(outcome)).first->second;
 }
 
 bool ArraySpec::possible(Outcome& outcome) {

@@ -18,13 +18,13 @@ Product::Product(std::vector<Dfa*> dfas, Budget& budget) : dfas_(std::move(dfas)
 }
 
 int Product::intern(std::vector<int> parts) {
-    auto [found, fresh] = ids_.try_emplace(std::move(parts), static_cast<int>(parts_.size()));
-    if (fresh) {
-        budget_.charge_bytes(160 + num_classes_ * sizeof(int));
-        parts_.push_back(found->first);
-        table_.insert(table_.end(), num_classes_, kUnknown);
-    }
-    return found->second;
+    if (auto found = ids_.find(parts); found != ids_.end()) return found->second;
+    budget_.charge_bytes(160 + num_classes_ * sizeof(int));  // may throw
+    int id = static_cast<int>(parts_.size());
+    ids_.emplace(parts, id);
+    parts_.push_back(std::move(parts));
+    table_.insert(table_.end(), num_classes_, kUnknown);
+    return id;
 }
 
 int Product::compute(int state, std::uint8_t byte) {
