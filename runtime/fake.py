@@ -94,7 +94,7 @@ def fake_tokenizer() -> Tokenizer:
             chat_template=CHAT_TEMPLATE,
             fingerprint=hashlib.sha256(b"sapwood fake tokenizer 1").hexdigest()[:32],
             backend=bytewise,
-            backend_special=recognising,
+            backend_special=lambda: recognising,
         )
     )
 

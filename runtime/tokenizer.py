@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,12 @@ class Tokenizer:
         self.chat_template: str | None = vocabulary.chat_template
         self.fingerprint: str = vocabulary.fingerprint
         self._backend: tokenizers.Tokenizer = vocabulary.backend
-        self._backend_special: tokenizers.Tokenizer = vocabulary.backend_special
+        self._make_backend_special = vocabulary.backend_special
         self._names = {i: name for name, i in self.special.items()}
+
+    @cached_property
+    def _backend_special(self) -> tokenizers.Tokenizer:
+        return self._make_backend_special()
 
     def encode(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """Token ids of a text. `special`: special tokens written out in it are recognised; `bos`: the model's first token

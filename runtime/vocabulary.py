@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Vocabulary:
     chat_template: str | None
     fingerprint: str
     backend: tokenizers.Tokenizer
-    backend_special: tokenizers.Tokenizer
+    backend_special: Callable[[], tokenizers.Tokenizer]  # made at first use: large vocabularies take a while to copy
 
 
 def from_gguf(path: Path) -> Vocabulary:
@@ -92,7 +93,7 @@ def from_gguf(path: Path) -> Vocabulary:
         chat_template=file.metadata.get("tokenizer.chat_template"),
         fingerprint=digest.hexdigest()[:32],
         backend=_with_added(make, user_defined, []),
-        backend_special=_with_added(make, user_defined, list(special)),
+        backend_special=lambda: _with_added(make, user_defined, list(special)),
     )
 
 
@@ -141,7 +142,7 @@ def from_folder(path: Path) -> Vocabulary:
         chat_template=template if isinstance(template, str) else None,
         fingerprint=hashlib.sha256(source.read_bytes()).hexdigest()[:32],
         backend=plain,
-        backend_special=recognising,
+        backend_special=lambda: recognising,
     )
 
 
@@ -196,24 +197,19 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str) -> tokenizers.To
 
 def _sentencepiece(tokens: list[str], types: list[int], scores: Any, space_prefix: bool) -> tokenizers.Tokenizer:
     """BPE whose merges are every way to put a piece together, best score first."""
+    ids = {token: i for i, token in enumerate(tokens)}
     score = dict(zip(tokens, map(float, scores), strict=True))
     normal = {token for token, what in zip(tokens, types, strict=True) if what == _NORMAL}
-    ids = {token: i for i, token in enumerate(tokens)}
-    merges: list[tuple[float, str, str]] = []
-    for piece in normal:
-        for cut in range(1, len(piece)):
-            left = piece[:cut]
-            if left in normal:
-                right = piece[cut:]
-                if right in normal:
-                    merges.append((-score[piece], left, right))
-    merges.sort(key=lambda m: (m[0], ids[m[1]], ids[m[2]]))
+    merges: list[tuple[str, str]] = []
+    for piece in sorted(normal, key=score.__getitem__, reverse=True):
+        cuts = [
+            (left, piece[cut:])
+            for cut in range(1, len(piece))
+            if (left := piece[:cut]) in normal and piece[cut:] in normal
+        ]
+        merges += sorted(cuts, key=lambda pair: (ids[pair[0]], ids[pair[1]])) if len(cuts) > 1 else cuts
     unknown = next((t for t in ("<unk>",) if t in ids), None)
-    made = tokenizers.Tokenizer(
-        models.BPE(
-            ids, [(left, right) for _, left, right in merges], byte_fallback=True, fuse_unk=True, unk_token=unknown
-        )
-    )
+    made = tokenizers.Tokenizer(models.BPE(ids, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
     steps = [normalizers.Prepend(_SPACE)] if space_prefix else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
     return made
