@@ -74,6 +74,13 @@ def serve(
     num_slots: Slots = None,
     context_length: ContextLength = None,
     max_rows: given.MaxRows = None,
+    max_running: given.MaxRunning = None,
+    policy: given.Policy = None,
+    eviction: given.Eviction = None,
+    ttl: given.Ttl = None,
+    speculative: given.Speculative = None,
+    host_cache: given.HostCache = None,
+    disk_cache: given.DiskCache = None,
     address: given.Address = None,
 ) -> None:
     """Serve a model: OpenAI's API at /v1, SGLang's /generate, Anthropic's, Ollama's, and a page at /.
@@ -110,6 +117,13 @@ def serve(
         "context_length": context_length,
         "max_rows": max_rows,
         "max_queue": max_queue,
+        "max_running": max_running,
+        "policy": policy,
+        "eviction": eviction,
+        "ttl": ttl,
+        "speculative": speculative,
+        "host_cache": host_cache,
+        "disk_cache": disk_cache,
         "address": address,
     }
     start(model, settings, options)

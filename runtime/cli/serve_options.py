@@ -83,6 +83,45 @@ MaxRows = Annotated[
     int | None,
     _option(BACKEND, "max-rows", "Tokens computed in one step. Larger: faster prefill, longer pauses.", min=1),
 ]
+MaxRunning = Annotated[
+    int | None,
+    _option(
+        BACKEND, "max-running", "Requests that share a batch. Default: as many as fit. Lower: steadier pace.", min=1
+    ),
+]
+Policy = Annotated[
+    str | None,
+    _option(
+        BACKEND,
+        "policy",
+        "Who of those that wait goes first: lpm (longest cached prefix, default), dfs-weight, fcfs, priority.",
+    ),
+]
+Eviction = Annotated[
+    Literal["lru", "lfu", "priority"] | None,
+    _option(BACKEND, "eviction", "What of the cache goes first when room is needed. Default: lru."),
+]
+Ttl = Annotated[
+    float | None,
+    _option(
+        BACKEND, "ttl", "Seconds after which cache that nobody uses is forgotten. Default: kept while there is room."
+    ),
+]
+Speculative = Annotated[
+    Literal["auto", "off", "ngram"] | None,
+    _option(
+        BACKEND, "speculative", "Drafting of several tokens a step. Default: auto, where it can't change the text."
+    ),
+]
+HostCache = Annotated[
+    int | None, _option(BACKEND, "host-cache", "Bytes of memory that catch what is evicted. Default: none.", min=0)
+]
+DiskCache = Annotated[
+    str | None,
+    _option(
+        BACKEND, "disk-cache", "A folder that catches what falls out of there, also for the next start. Default: none."
+    ),
+]
 Address = Annotated[
     str | None,
     _option(BACKEND, "address", "Also let programs connect here, e.g. ipc:///tmp/sapwood.sock. Default: private."),
