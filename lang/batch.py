@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,26 @@ def in_order(total: int, start: Start, limit: int, ended: Callable[[], None]) ->
         for state, done in states:
             if not done:
                 state.cancel()
+
+
+def awaited_in_order(
+    total: int, start: Callable[[int], Coroutine[Any, Any, ProgramState]], limit: int, ended: Callable[[], None]
+) -> Iterator[ProgramState]:
+    """As `in_order`, for bodies that are coroutines: an event loop of its own, `limit` tasks at a time."""
+    loop, tasks, next_run = asyncio.new_event_loop(), deque[asyncio.Task[ProgramState]](), 0
+    try:
+        while next_run < total or tasks:
+            while next_run < total and len(tasks) < limit:
+                tasks.append(loop.create_task(start(next_run)))
+                next_run += 1
+            yield loop.run_until_complete(tasks.popleft())
+            ended()
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+        loop.close()
 
 
 class Results:

@@ -122,11 +122,12 @@ class OpenAI:
         body = {"model": self.model, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
         with self._open("/completions", body, request.timeout) as response:
             found = json.load(response)["choices"][0]["logprobs"]
-        start, at = request.sampling.prompt_logprobs_start, 0
+        start, at, coded = request.sampling.prompt_logprobs_start, 0, text.encode()
         by_byte: dict[int, float | None] = {}
         for token, logprob in zip(found["tokens"], found["token_logprobs"], strict=True):
-            by_byte[at] = logprob
-            at += len(token.encode())
+            if by_byte or coded.startswith(token.encode()):  # before the text there may be the model's first token
+                by_byte[at] = logprob
+                at += len(token.encode())
         logprobs = [Logprob(i, by_byte.get(n)) for n, i in enumerate(request.ids) if n >= start]
         return Tokens(
             request.rid, [], prompt_logprobs=logprobs, finish_reason="length", usage=Usage(len(by_byte) - 1, 0, 0)

@@ -7,13 +7,14 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sapwood.lang.backends import Backend, default_backend
-from sapwood.lang.batch import Results, in_order, progress
+from sapwood.lang.batch import Results, awaited_in_order, in_order, progress
 from sapwood.lang.executor import Executor, Settings
 from sapwood.lang.expressions import SAMPLING_NAMES, Gen, run_overrides
 from sapwood.lang.state import ProgramState
@@ -131,9 +132,19 @@ class Function:
             state, own = self._begin((), {**sampling, **calls[index]}, chosen, options)
             return state, lambda: self._body_quietly(state, (), own)
 
+        async def start_async(index: int) -> ProgramState:
+            state, own = self._begin((), {**sampling, **calls[index]}, chosen, options)
+            with suppress(Exception):  # it is the state's error then
+                await self._body_async(state, (), own)
+            await state.async_sync()
+            return state
+
         def states() -> Iterator[ProgramState]:
             with progress(len(calls), progress_bar) as advance:
-                yield from in_order(len(calls), start, limit, advance)
+                if inspect.iscoroutinefunction(self.body):
+                    yield from awaited_in_order(len(calls), start_async, limit, advance)
+                else:
+                    yield from in_order(len(calls), start, limit, advance)
 
         if kept is not None:
             for call, state in zip(calls, states(), strict=True):
@@ -212,7 +223,9 @@ class Function:
     async def _body_async(self, state: ProgramState, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
         try:
             state.ret_value = await self.body(state, *args, **arguments)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                state._executor.fail(error)
             state.cancel()
             raise
         finally:

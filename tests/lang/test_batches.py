@@ -75,3 +75,19 @@ def test_wrong_arguments_are_refused_before_anything_runs() -> None:
     with pytest.raises(TypeError, match="takes 1 arguments"):
         echo.run_batch([(1, 2)])
     assert echo.run_batch([]) == []
+
+
+def test_a_batch_of_async_programs_keeps_order_and_errors() -> None:
+    @sw.function
+    async def later(s: Any, n: int) -> str:
+        s += f"{n}:" + sw.gen("x", max_tokens=3)
+        if n == 2:
+            raise RuntimeError("not two")
+        x: str = await s["x"]
+        return f"{n}{x}"
+
+    states = later.run_batch([(n,) for n in range(7)], num_threads=3)
+    assert [state.ret_value for state in states] == [
+        None if n == 2 else f"{n}{state['x']}" for n, state in enumerate(states)
+    ]
+    assert str(states[2].error()) == "not two"
