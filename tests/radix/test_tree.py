@@ -115,3 +115,16 @@ def test_counts_add_up() -> None:
     assert (counted.requested, counted.matched, counted.extended, counted.evicted) == (7, 2, 12, 2)
     assert counted.num_paths == 1 and counted.num_free == 0 and counted.num_evictable == 1
     assert counted.hit_rate == 2 / 7 and counted.spaces[""].held == 10 and counted.spaces[""].locked == 9
+
+
+def test_a_leaf_that_grows_after_others_looked_at_it_is_compared_as_it_is_now() -> None:
+    tree = RadixTree(20)
+    path = tree.match([1])
+    path.extend([1])
+    for token in range(2, 8):
+        path.extend([token])
+        assert tree.peek([1, 2, 3, 4, 5, 6, 7]) == token
+        assert tree.peek([1, *range(2, token), 19]) == token - 1
+    path.truncate(3, discard=True)
+    path.extend([9])
+    assert tree.peek([1, 2, 3, 4]) == 3 and tree.peek([1, 2, 3, 9]) == 4
