@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import msgspec
 from sapwood.errors import InvalidRequest
 from sapwood.lang.choices import METHODS
 from sapwood.runtime.completion import Chunk
-from sapwood.runtime.messages import Logprob, Sampling
+from sapwood.runtime.messages import GrammarSpec, Logprob, Sampling
 
 if TYPE_CHECKING:
     from sapwood.lang.executor import Executor
@@ -24,6 +25,10 @@ def generate(executor: Executor, gen: Gen) -> None:
     sampling = executor.settings.defaults
     if gen.overrides:
         sampling = msgspec.structs.replace(sampling, **gen.overrides)
+    ids = executor.take_pending()
+    healed = ""
+    if gen.heal:
+        sampling, healed = _healed(executor, sampling)
     results: list[Result | None] = [None] * gen.n
     left = gen.n
 
@@ -32,12 +37,12 @@ def generate(executor: Executor, gen: Gen) -> None:
         results[index] = (ids, chunk, text)
         left -= 1
         if left == 0:
-            _generated(executor, gen, [result for result in results if result is not None])
+            _generated(executor, gen, [result for result in results if result is not None], len(healed))
 
-    streamed = _Streamed()
+    streamed = _Streamed(len(healed))
 
     def piece(chunk: Chunk) -> None:
-        executor.chunks.append((gen.name, chunk.text, streamed.meta(chunk)))
+        executor.chunks.append((gen.name, *streamed.piece(chunk)))
         executor.notify()
 
     def failed(error: Exception) -> None:
@@ -50,7 +55,6 @@ def generate(executor: Executor, gen: Gen) -> None:
         executor.write(value if isinstance(value, str) else "")
         executor.resume()
 
-    ids = executor.take_pending()
     for index in range(gen.n):
         own = sampling
         if gen.n > 1 and sampling.seed is not None:
@@ -65,18 +69,20 @@ def generate(executor: Executor, gen: Gen) -> None:
 class _Streamed:
     """What is known of the pieces of a stream. Log probabilities of tokens that show no text yet wait for those that do."""
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: int) -> None:
         self._num_tokens = 0
         self._held: list[Logprob] = []
+        self._skipped = skipped  # characters to come that the text has already
 
-    def meta(self, chunk: Chunk) -> dict[str, Any]:
-        """`logprobs` are the new tokens' only; `completion_tokens` counts all so far."""
+    def piece(self, chunk: Chunk) -> tuple[str, dict[str, Any]]:
+        """The new text, and what is known of it. `logprobs` are the new tokens' only; `completion_tokens` counts all so far."""
         self._num_tokens += len(chunk.ids)
         self._held += chunk.logprobs
-        logprobs = self._held if chunk.text else []
-        if chunk.text:
+        text, self._skipped = chunk.text[self._skipped :], max(0, self._skipped - len(chunk.text))
+        logprobs = self._held if text else []
+        if text:
             self._held = []
-        return {
+        return text, {
             "finish_reason": chunk.finish_reason,
             "usage": chunk.usage,
             "completion_tokens": self._num_tokens,
@@ -86,15 +92,30 @@ class _Streamed:
         }
 
 
-def _generated(executor: Executor, gen: Gen, results: list[Result]) -> None:
+def _healed(executor: Executor, sampling: Sampling) -> tuple[Sampling, str]:
+    """Take the last token back, and ask for its text again as the beginning of what is generated."""
+    written, grammar = executor.written, sampling.grammar
+    last = executor.backend.tokenizer.token_bytes[written.ids[-1]] if written.ids else b""
+    text = last.decode("utf-8", "ignore")
+    if grammar is not None and grammar.kind != "regex":
+        raise InvalidRequest(f"heal goes with a regex or no grammar, not with {grammar.kind}")
+    if not text or text.encode() != last:  # a special token, or a part of a character
+        return sampling, ""
+    written.ids.pop()
+    rest = r"[\s\S]*" if grammar is None else f"({grammar.text})"
+    spec = GrammarSpec("regex", re.escape(text) + rest)
+    return msgspec.structs.replace(sampling, grammar=spec, max_tokens=sampling.max_tokens + 1), text
+
+
+def _generated(executor: Executor, gen: Gen, results: list[Result], skipped: int) -> None:
     ids, chunk, text = results[0]
     kept, rest = _without_stop(executor, ids, text) if isinstance(chunk.matched, str) else (ids, "")
     written = executor.written
     written.ids += kept
     if rest:
         written.pending.append((rest, False))
-    written.text += text
-    values = [_value(gen, chunk, text) for _, chunk, text in results]
+    written.text += text[skipped:]
+    values = [_value(gen, chunk, text[skipped:]) for _, chunk, text in results]
     metas = [_meta(chunk, ids) for ids, chunk, _ in results]
     if gen.n == 1:
         executor.set(gen.name, values[0], metas[0])

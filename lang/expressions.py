@@ -50,6 +50,7 @@ class Gen(Expression):
     convert: Callable[[str], Any] | None = None  # from the text to the variable's value
     line: str = ""  # where the program asked for it
     on_error: OnError = "raise"
+    heal: bool = False
 
 
 @dataclass(eq=False)
@@ -199,6 +200,7 @@ def gen(
     top_logprobs_num: int | None = None,
     tools: Sequence[Callable[..., Any]] | None = None,
     on_error: OnError = "raise",
+    heal: bool = False,
     **sampling: Any,
 ) -> Expression:
     """Generate text into the variable `name`.
@@ -210,7 +212,8 @@ def gen(
     `tools`: functions; the variable is a `ToolCall` of one of them, for `s.call_tools()`. `logprobs`: that many
     alternatives beside each token's own, in `s.get_meta_info(name)["logprobs"]`. `n`: that many samples; the variable is a
     list and the first goes on in the text. `on_error`: "raise" (where the variable is read), "none" (the variable is None
-    and the program goes on) or a function from the exception to the value.
+    and the program goes on) or a function from the exception to the value. `heal`: the text's last token may become a
+    longer one ("http:" goes on as "://"); only with no grammar or a regex.
     """
     line = caller_line()
     if choices is not None:
@@ -235,7 +238,7 @@ def gen(
         overrides["grammar"] = grammar
     if logprobs is not None or return_logprob:
         overrides["logprobs"] = logprobs if logprobs is not None else top_logprobs_num or 0
-    return Gen(name, overrides, n, convert, line, on_error)
+    return Gen(name, overrides, n, convert, line, on_error, heal)
 
 
 def select(

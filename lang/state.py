@@ -44,6 +44,7 @@ class ProgramState:
             raise ValueError("None can't be appended to a program")
         if isinstance(other, ProgramState):
             self._executor.append([Text(other.text())])
+            self._executor.children.append(other._executor)  # its calls count as calls of this program
             for name, value in other.variables().items():
                 self.set_var(name, value)
             return self

@@ -34,12 +34,11 @@ def tree_of_thought_runs(n: int) -> list[dict[str, Any]]:
 
 
 @sw.function
-def expand_tip(s: Any, topic: str, tip: str) -> str:
+def expand_tip(s: Any, topic: str, tip: str) -> None:
     s += (
         "Write a paragraph of advice for the tip.\nTip: wear a hat.\nParagraph: A hat keeps off sun and rain alike.\n\n"
     )
     s += f"Topic: {topic}\nTip: {tip}\nParagraph:" + sw.gen("paragraph", max_tokens=48, stop="\n\n", temperature=0)
-    return str(s["paragraph"])
 
 
 @sw.function
@@ -48,10 +47,8 @@ def skeleton_of_thought(s: Any, topic: str) -> None:
     s += sw.user(f"Give three very short tips on {topic}.") + sw.assistant_begin()
     for number in range(3):
         s += f"{number + 1}." + sw.gen(f"tip{number}", max_tokens=10, stop=["\n", "."], temperature=0) + ".\n"
-    paragraphs = [expand_tip.run(topic=topic, tip=s[f"tip{number}"]) for number in range(3)]
-    s["text"] = "\n".join(state["paragraph"] for state in paragraphs)
-    for state in paragraphs:
-        s._executor.events += state.events()
+    for state in [expand_tip.run(topic=topic, tip=s[f"tip{number}"]) for number in range(3)]:
+        s += state
 
 
 def skeleton_of_thought_runs(n: int) -> list[dict[str, Any]]:

@@ -210,3 +210,17 @@ def test_cancelling_ends_the_program() -> None:
     state.cancel()
     with pytest.raises(sw.ProgramError, match="cancelled"):
         state["long"]
+
+
+def test_healing_takes_the_last_token_back_and_changes_no_text_before_it() -> None:
+    @sw.function
+    def link(s: Any, heal: bool) -> None:
+        s += "See http:" + sw.gen("rest", max_tokens=6, temperature=0, heal=heal) + "!"
+
+    healed, plain = link.run(heal=True), link.run(heal=False)
+    assert healed.text() == plain.text() and healed["rest"] == plain["rest"]  # of bytes no longer token can be made
+    assert healed.ids() == plain.ids()
+    pieces = list(link.run(heal=True, stream=True).text_iter("rest"))
+    assert "".join(pieces) == plain["rest"]
+    with pytest.raises(sw.ProgramError, match="heal goes with a regex"):
+        sw.function(lambda s: s.__iadd__("a" + sw.gen("x", heal=True, json_schema={}))).run().text()
