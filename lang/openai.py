@@ -17,7 +17,7 @@ from typing import Any
 
 from sapwood.lang.expressions import GRAMMARS
 from sapwood.lang.textual import ByteTokenizer, turns_of
-from sapwood.runtime.messages import Failed, Generate, Logprob, Reply, Sampling, Tokens, Usage
+from sapwood.runtime.messages import Failed, FinishReason, Generate, Logprob, Reply, Sampling, Tokens, Usage
 
 CONNECTIONS = 32
 
@@ -65,8 +65,13 @@ class OpenAI:
         return OpenAICall(self._pool.submit(self._run, request, on_reply, state), state)
 
     def ask(self, what: str, **args: Any) -> Any:
-        """Of a foreign server only its models are known."""
-        with self._open("/models", None, 10) as response:
+        """The server's models; "flush" and "stats" of Sapwood's and SGLang's servers, which have routes for them."""
+        root = self._url.removesuffix("/v1")
+        if what == "flush":
+            with self._open(f"{root}/flush_cache", {}, 10):
+                return None
+        path = f"{root}/server_info" if what == "stats" else f"{self._url}/models"
+        with self._open(path, None, 10) as response:
             return json.load(response)
 
     @property
@@ -104,23 +109,39 @@ class OpenAI:
                 body |= {"add_generation_prompt": False, "continue_final_message": True}
         else:
             body["prompt"] = text
-        path = "/chat/completions" if turns else "/completions"
+        path = f"{self._url}{'/chat' if turns else ''}/completions"
+        if request.stream:
+            yield from self._streamed(
+                request, path, {**body, "stream": True, "stream_options": {"include_usage": True}}
+            )
+            return
         with self._open(path, body, request.timeout) as response:
             answer = json.load(response)
         choice = answer["choices"][0]
-        content = choice["message"]["content"] or "" if turns else choice["text"]
-        usage = answer.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        yield Tokens(
-            request.rid, self.tokenizer.encode(content),
-            finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
-            usage=Usage(usage.get("prompt_tokens", 0), cached, usage.get("completion_tokens", 0)),
-        )  # fmt: skip
+        ids = self.tokenizer.encode(_text_of(choice))
+        yield Tokens(request.rid, ids, finish_reason=_reason(choice), usage=_usage(answer))
+
+    def _streamed(self, request: Generate, path: str, body: dict[str, Any]) -> Iterator[Reply]:
+        """One reply for each event, and a last one with the counts."""
+        reason: FinishReason = "stop"
+        usage = Usage(0, 0, 0)
+        with self._open(path, body, request.timeout) as response:
+            for line in response:
+                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+                    continue
+                event = json.loads(line[6:])
+                if event.get("usage"):
+                    usage = _usage(event)
+                for choice in event["choices"]:
+                    reason = _reason(choice)
+                    if text := _text_of(choice):
+                        yield Tokens(request.rid, self.tokenizer.encode(text))
+        yield Tokens(request.rid, [], finish_reason=reason, usage=usage)
 
     def _scored(self, request: Generate, text: str) -> Tokens:
         """Log probabilities of the prompt: one for each byte at which a token of the server begins, None for the others."""
         body = {"model": self.model, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
-        with self._open("/completions", body, request.timeout) as response:
+        with self._open(f"{self._url}/completions", body, request.timeout) as response:
             found = json.load(response)["choices"][0]["logprobs"]
         start, at, coded = request.sampling.prompt_logprobs_start, 0, text.encode()
         by_byte: dict[int, float | None] = {}
@@ -133,10 +154,25 @@ class OpenAI:
             request.rid, [], prompt_logprobs=logprobs, finish_reason="length", usage=Usage(len(by_byte) - 1, 0, 0)
         )
 
-    def _open(self, path: str, body: dict[str, Any] | None, timeout: float | None) -> Any:
+    def _open(self, url: str, body: dict[str, Any] | None, timeout: float | None) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
         data = None if body is None else json.dumps(body).encode()
-        return urllib.request.urlopen(urllib.request.Request(self._url + path, data, headers), timeout=timeout)
+        return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=timeout)
+
+
+def _text_of(choice: dict[str, Any]) -> str:
+    message = choice.get("message") or choice.get("delta") or choice
+    return message.get("content") or message.get("text") or ""
+
+
+def _reason(choice: dict[str, Any]) -> FinishReason:
+    return "length" if choice.get("finish_reason") == "length" else "stop"
+
+
+def _usage(answer: dict[str, Any]) -> Usage:
+    usage = answer.get("usage") or {}
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return Usage(usage.get("prompt_tokens", 0), cached, usage.get("completion_tokens", 0))
 
 
 def _fields(sampling: Sampling) -> dict[str, Any]:

@@ -49,6 +49,15 @@ def test_a_server_gives_what_its_backend_gives(program: sw.Function, url: str) -
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
+def test_a_server_s_answer_streams(url: str) -> None:
+    backend = sw.RuntimeEndpoint(url)
+    state = talk.run(backend=backend, stream=True)
+    pieces = list(state.text_iter("river"))
+    assert len(pieces) > 1 and "".join(pieces) == state["river"] == talk.run()["river"]
+    assert sw.get_server_info(backend) and sw.flush_cache(backend)
+    assert (state.get_meta_info("river") or {})["completion_tokens"] == 6
+
+
 def test_a_server_s_refusal_is_said_with_the_line(url: str) -> None:
     @sw.function
     def wrong(s: Any) -> None:
