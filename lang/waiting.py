@@ -108,8 +108,21 @@ class GreenletWaiter:
             if self._is_set:
                 return True
             self._is_paused = True
+        if timeout is None:
+            self._hub.pause()
+            return True
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self.set()
+
+        timer = threading.Timer(max(timeout, 0), expire)
+        timer.daemon = True
+        timer.start()
         self._hub.pause()
-        return True
+        timer.cancel()
+        return not expired.is_set()
 
 
 _local = threading.local()

@@ -96,3 +96,18 @@ def test_cancelling_reaches_all_forks(client: Client) -> None:
 def test_a_wrong_choices_method_is_refused_at_the_line() -> None:
     with pytest.raises(ValueError, match="no choices_method 'best'"):
         sw.select("x", ["a", "b"], choices_method="best")
+
+
+def test_reading_with_a_timeout_gives_up_waiting_not_the_program() -> None:
+    @sw.function
+    def slow(s: Any) -> str:
+        s += sw.gen("x", max_tokens=2000, ignore_eos=True)
+        try:
+            s.get_var("x", timeout=0.01)
+        except TimeoutError:
+            s.cancel()
+            return "too slow"
+        return "in time"
+
+    assert slow.run().ret_value == "too slow"
+    assert [state.ret_value for state in slow.run_batch([{}, {}])] == ["too slow"] * 2
