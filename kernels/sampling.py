@@ -2,6 +2,9 @@
 
 In this order: bias, penalties, mask, temperature, top-k, top-p, min-p. Randomness is counter-based: the number that decides
 is a hash of (seed, position), so a seed gives the same text in any batch, resumed or not.
+
+What is written here in numpy is the meaning; three passes that cost too much in it are native where the CPU kernels are
+built: the likeliest under a mask, applying a mask, and drawing from what top-p and min-p leave.
 """
 
 from __future__ import annotations
@@ -11,6 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+try:
+    from sapwood.kernels import _cpu
+except ImportError:  # built for another machine: numpy does all
+    _cpu = None  # type: ignore[assignment]
 
 Floats = NDArray[np.float32]
 Int32s = NDArray[np.int32]
@@ -82,7 +90,10 @@ def allowed(mask: NDArray[np.uint32], vocab: int) -> NDArray[np.bool_]:
 
 
 def _sample_row(logits: Floats, row: SampleRow) -> Sampled:
-    token = _choose(_adjusted(logits, row), row)
+    if row.mask is not None and row.temperature <= 0 and _cpu and not _changes(row) and logits.flags.c_contiguous:
+        token = _cpu.masked_argmax(logits, row.mask)
+    else:
+        token = _choose(_adjusted(logits, row), row)
     return Sampled(token) if row.num_logprobs is None else _with_logprobs(logits, token, row.num_logprobs)
 
 
@@ -95,12 +106,17 @@ def _with_logprobs(logits: Floats, token: int, num_top: int) -> Sampled:
     return Sampled(token, float(logprobs[token]), top)
 
 
+def _changes(row: SampleRow) -> bool:
+    """Whether bias or penalties change any logit."""
+    penalised = row.repetition_penalty != 1.0 or row.presence_penalty or row.frequency_penalty
+    return bool(penalised or len(row.bias_ids))
+
+
 def _adjusted(logits: Floats, row: SampleRow) -> Floats:
     """Bias, penalties and mask; a copy where anything changes."""
-    penalised = row.repetition_penalty != 1.0 or row.presence_penalty or row.frequency_penalty
-    if not len(row.bias_ids) and not penalised and row.mask is None:
+    if not _changes(row) and row.mask is None:
         return logits
-    values = logits.copy()
+    values = logits.copy(order="C")
     if len(row.bias_ids):
         values[row.bias_ids] += row.bias_values
     if row.repetition_penalty != 1.0:
@@ -110,7 +126,9 @@ def _adjusted(logits: Floats, row: SampleRow) -> Floats:
     if (row.presence_penalty or row.frequency_penalty) and len(row.output_ids):
         written, counts = np.unique(row.output_ids, return_counts=True)
         values[written] -= row.presence_penalty + row.frequency_penalty * counts.astype(np.float32)
-    if row.mask is not None:
+    if row.mask is not None and _cpu:
+        _cpu.forbid(values, row.mask)
+    elif row.mask is not None:
         values[~allowed(row.mask, len(values))] = -np.inf
     return values
 
@@ -122,6 +140,8 @@ def _choose(values: Floats, row: SampleRow) -> int:
         weights = np.exp((values - values.max()) / np.float32(max(row.temperature, _COLDEST)))  # the likeliest has 1
     number = uniform(row.seed, row.position)
     if row.top_k or row.top_p < 1 or row.min_p > 0:
+        if _cpu and not row.top_k:  # numpy finds a known number faster
+            return _cpu.draw(weights, row.top_p, row.min_p, number)
         kept = _kept(weights, row)
         return int(kept[_drawn(weights[kept], number)])
     sums = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)

@@ -4,6 +4,7 @@
 #include "gemm_bind.h"
 #include "plain_bind.h"
 #include "plan_bind.h"
+#include "sample_bind.h"
 
 namespace nb = nanobind;
 
@@ -12,4 +13,5 @@ NB_MODULE(_cpu, m) {
     sapwood::bind_gemm(m);
     sapwood::bind_plain(m);
     sapwood::bind_plan(m);
+    sapwood::bind_sample(m);
 }

@@ -44,6 +44,8 @@ inline Lanes power_of_two(Lanes n) {
     const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
     return {_mm512_castsi512_ps(bits)};
 }
+// x where the lane's bit is set, else `other`
+inline Lanes where(uint32_t bits, Lanes x, Lanes other) { return {_mm512_mask_mov_ps(other.v, __mmask16(bits), x.v)}; }
 
 #elif defined(__AVX2__)
 
@@ -78,6 +80,14 @@ inline __m256 power_of_two_half(__m256 n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 inline Lanes power_of_two(Lanes n) { return {power_of_two_half(n.lo), power_of_two_half(n.hi)}; }
+inline __m256 where_half(uint32_t bits, __m256 x, __m256 other) {
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(int(bits)), each), each);
+    return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(set));
+}
+inline Lanes where(uint32_t bits, Lanes x, Lanes other) {
+    return {where_half(bits, x.lo, other.lo), where_half(bits >> 8, x.hi, other.hi)};
+}
 
 #else
 
@@ -129,6 +139,9 @@ inline Lanes power_of_two(Lanes n) {
         std::memcpy(&value, &bits, 4);
         return value;
     });
+}
+inline Lanes where(uint32_t bits, Lanes x, Lanes other) {
+    return each([&](int i) { return bits >> i & 1 ? x.v[i] : other.v[i]; });
 }
 
 #endif

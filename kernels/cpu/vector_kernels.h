@@ -78,6 +78,33 @@ void softcap(float* x, float cap, int64_t n) {
     for (; i < n; ++i) x[i] = cap * std::tanh(x[i] / cap);
 }
 
+inline bool is_set(const uint32_t* mask, int64_t i) { return mask[i / 32] >> i % 32 & 1; }
+
+int64_t masked_argmax(const float* x, const uint32_t* mask, int64_t n) {
+    constexpr int64_t kBlock = 1024;  // looked at twice, to find in it the largest value's place
+    float best = kMinusInfinity;
+    int64_t block = 0;
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+        const int64_t end = std::min(n, begin + kBlock), wide_end = begin + (end - begin) / 16 * 16;
+        Lanes high = all(kMinusInfinity);
+        for (int64_t i = begin; i < wide_end; i += 16)
+            high = max(where(mask[i / 32] >> i % 32, load(x + i), all(kMinusInfinity)), high);
+        float found = largest(high);
+        for (int64_t i = wide_end; i < end; ++i)
+            if (is_set(mask, i)) found = std::max(found, x[i]);
+        if (found > best) best = found, block = begin;
+    }
+    for (int64_t i = block; i < std::min(n, block + kBlock); ++i)
+        if (x[i] == best && is_set(mask, i)) return i;
+    return 0;
+}
+
+void forbid(float* x, const uint32_t* mask, int64_t n) {
+    spans(
+        n, [&](int64_t i) { store(x + i, where(mask[i / 32] >> i % 32, load(x + i), all(kMinusInfinity))); },
+        [&](int64_t i) { x[i] = is_set(mask, i) ? x[i] : kMinusInfinity; });
+}
+
 // 16 rows of 16 floats, transposed: out[c * out_stride + r] = rows[r][c].
 #if defined(__AVX512F__)
 inline void transpose16(const Lanes (&rows)[16], float* out, int64_t out_stride) {
@@ -285,7 +312,8 @@ void attention_merge(const float* partials, int64_t stride, int count, int64_t d
     for (int64_t d = 0; d < dim; d += 16) store(out + d, load(out + d) * all(1.0f / total));
 }
 
-constexpr VectorOps kVectorOps = {rms_norm, add, silu_mul, gelu_mul, to_half, softcap, attention_tile, attention_merge};
+constexpr VectorOps kVectorOps = {rms_norm,      add,    silu_mul,       gelu_mul,       to_half, softcap,
+                                  masked_argmax, forbid, attention_tile, attention_merge};
 
 }  // namespace
 }  // namespace sapwood

@@ -42,6 +42,10 @@ struct VectorOps {
     void (*to_half)(const float* x, int64_t n, uint16_t* out);  // n is a multiple of 16
     // x = cap * tanh(x / cap)
     void (*softcap)(float* x, float cap, int64_t n);
+    // The first of the largest values whose mask bits (bit i % 32 of word i / 32) are set; 0 where none is.
+    int64_t (*masked_argmax)(const float* x, const uint32_t* mask, int64_t n);
+    // x = minus infinity where the mask's bits are not set
+    void (*forbid)(float* x, const uint32_t* mask, int64_t n);
     void (*attention_tile)(const AttentionTile& tile);
     // Merge `count` partials [dim + 2] that lie `stride` floats apart, in order, into out [dim].
     void (*attention_merge)(const float* partials, int64_t stride, int count, int64_t dim, float* out);

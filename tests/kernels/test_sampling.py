@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from sapwood.kernels import sampling
+from sapwood.kernels._cpu import available_isas, current_isa, forbid, masked_argmax, set_isa
 from sapwood.kernels.sampling import SampleRow, log_softmax, sample, score, uniform
 
 RNG = np.random.default_rng(0)
@@ -90,3 +92,44 @@ def test_a_large_vocabulary_gives_what_a_full_sort_gives(
         order = order[: int(np.searchsorted(weights.cumsum(), top_p * weights.sum())) + 1]
     order = order[weights[: len(order)] >= min_p]
     assert got.id in order
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 5000),
+    st.floats(0, 3) | st.just(0.01),
+    st.integers(0, 300),
+    st.floats(0.01, 1),
+    st.floats(0, 0.5),
+    st.booleans(),
+)
+def test_native_passes_choose_what_numpy_chooses(
+    seed: int, vocab: int, temperature: float, top_k: int, top_p: float, min_p: float, masked: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits = np.round(rng.normal(size=(4, vocab)) * 3, 1).astype(np.float32)  # many ties
+    mask = rng.integers(0, 2**32, (vocab + 31) // 32, dtype=np.uint32) if masked else None
+    if mask is not None:
+        mask[rng.integers(0, vocab) // 32] = 0xFFFFFFFF
+    rows = [SampleRow(seed + i, i, temperature, top_k, top_p, min_p, mask=mask) for i in range(len(logits))]
+    native = [s.id for s in sample(logits, rows)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampling, "_cpu", None)
+        assert [s.id for s in sample(logits, rows)] == native
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_every_instruction_set_finds_the_first_of_the_largest(isa: str) -> None:
+    before = current_isa()
+    try:
+        set_isa(isa)
+        for vocab in (1, 15, 16, 33, 1024, 1050, 5000):
+            values = RNG.integers(0, 9, vocab).astype(np.float32)
+            mask = RNG.integers(0, 2**32, (vocab + 31) // 32, dtype=np.uint32)
+            expected = np.where(sampling.allowed(mask, vocab), values, -np.inf)
+            assert masked_argmax(values, mask) == int(expected.argmax())
+            forbid(values, mask)
+            assert np.array_equal(values, expected)
+    finally:
+        set_isa(before)
