@@ -19,7 +19,7 @@ class Fetches:
 
     def start(self, request: RequestState) -> bool:
         """Have a request's pages read; False when it must wait for `ready`."""
-        prefetch = None if self._tiers is None else self._tiers.prefetch(request.ids, request.message.namespace)
+        prefetch = None if self._tiers is None else self._tiers.prefetch(request.array, request.message.namespace)
         if prefetch is None:
             return True
         self._waiting[request] = prefetch

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.scheduler.request import RequestState
@@ -23,7 +24,7 @@ from sapwood.runtime.scheduler.request import RequestState
 Beginning = tuple[str, tuple[int, ...]]  # namespace and first ids
 Key = tuple[str, bytes, int]  # namespace, ids (big-endian, so that bytes sort as ids do), order of arrival
 # How many of the first ids are in the tree, in a namespace. Costs a walk.
-Matched = Callable[[Sequence[int], str], int]
+Matched = Callable[[NDArray[np.int32], str], int]
 
 
 class Policy(Protocol):
@@ -89,7 +90,7 @@ class Shelf:
 
 
 def _key(request: RequestState) -> Key:
-    return request.message.namespace, np.array(request.ids, ">i4").tobytes(), request.order
+    return request.message.namespace, request.array.astype(">i4").tobytes(), request.order
 
 
 def _num_common(a: Key, b: Key) -> int:
@@ -129,10 +130,10 @@ class LongestPrefix:
     def choose(self) -> RequestState:
         for _ in range(min(self.ARRIVALS, len(self._new))):
             newcomer = self._new.pop(next(iter(self._new)))
-            self._estimate(newcomer, self._matched(newcomer.ids, newcomer.message.namespace))
+            self._estimate(newcomer, self._matched(newcomer.array, newcomer.message.namespace))
         best = self._best()
         for _ in range(self.TRIES):
-            now = self._matched(best.ids, best.message.namespace)
+            now = self._matched(best.array, best.message.namespace)
             if now >= self._estimates[best.order]:
                 break
             self._estimate(best, now)

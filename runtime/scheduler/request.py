@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sapwood.radix.path import Path
 from sapwood.runtime.messages import FinishReason, Generate, Logprob
 
@@ -48,6 +51,14 @@ class RequestState:
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)  # of the output, from its first token on
     hidden: list[float] = field(default_factory=list)
+    _array: NDArray[np.int32] | None = None  # what `array` gave last
+
+    @property
+    def array(self) -> NDArray[np.int32]:
+        """`ids` as int32, for the tree; made once as long as nothing is added."""
+        if self._array is None or len(self._array) != len(self.ids):
+            self._array = np.asarray(self.ids, np.int32)
+        return self._array
 
     @property
     def num_output(self) -> int:

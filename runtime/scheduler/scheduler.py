@@ -242,12 +242,12 @@ class Scheduler:
         """Match and extend a request's path, if there is room for it and for what the running ones need next."""
         tree = self.tree
         namespace = request.message.namespace
-        path = tree.match(request.ids, namespace, priority=request.message.priority)
+        path = tree.match(request.array, namespace, priority=request.message.priority)
         reserve = 4 * (len(self._decoding) + len(self._reading))
         try:
             if tree.available(namespace) < len(request.ids) - len(path) + reserve:
                 raise OutOfSlots("no room yet")
-            path.extend(request.ids[len(path) :])
+            path.extend(request.array[len(path) :])
         except OutOfSlots:
             path.release()
             return False
