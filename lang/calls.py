@@ -30,13 +30,11 @@ def generate(executor: Executor, gen: Gen) -> None:
     if gen.heal:
         sampling, healed = _healed(executor, sampling)
     results: list[Result | None] = [None] * gen.n
-    left = gen.n
+    has_failed = False
 
     def finish(index: int, ids: list[int], chunk: Chunk, text: str) -> None:
-        nonlocal left
         results[index] = (ids, chunk, text)
-        left -= 1
-        if left == 0:
+        if None not in results and not has_failed:
             _generated(executor, gen, [result for result in results if result is not None], len(healed))
 
     streamed = _Streamed(len(healed))
@@ -46,13 +44,14 @@ def generate(executor: Executor, gen: Gen) -> None:
         executor.notify()
 
     def failed(error: Exception) -> None:
-        nonlocal left
-        if left <= 0:
+        nonlocal has_failed
+        if has_failed:
             return
-        left = 0  # the other samples no longer count
+        has_failed = True  # the other samples no longer count
         value = gen.on_error(error) if callable(gen.on_error) else None
         executor.set(gen.name, value, {"error": str(error)})
-        executor.write(value if isinstance(value, str) else "")
+        if isinstance(value, str) and None in results:  # otherwise the text is there, it only has another form
+            executor.write(value)
         executor.resume()
 
     for index in range(gen.n):

@@ -37,6 +37,17 @@ def test_a_failed_call_may_be_none_or_what_a_function_makes_of_it() -> None:
     assert "one" in (state.get_meta_info("x") or {})["error"]
 
 
+def test_a_text_of_the_wrong_form_is_a_failure_that_a_program_can_survive() -> None:
+    @sw.function
+    def tolerant(s: Any, policy: Any) -> None:
+        s += "a" + sw.gen("x", schema=int, on_error=policy) + sw.gen("y")
+
+    state = tolerant.run(policy=lambda error: -1, backend=MockBackend(["seven", "!"]))
+    assert (state["x"], state["y"], state.text()) == (-1, "!", "aseven!")
+    with pytest.raises(sw.ProgramError, match=r"gen\('x'\)"):
+        tolerant.run(policy="raise", backend=MockBackend(["seven", "!"]))["y"]
+
+
 def test_time_runs_out_for_the_whole_program() -> None:
     @sw.function
     def slow(s: Any) -> None:
