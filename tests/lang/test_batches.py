@@ -31,7 +31,7 @@ def test_a_batch_holds_a_bounded_number_of_states_however_long_it_is() -> None:
         if seen % 500 == 0:
             del state
             gc.collect()
-            most = max(most, sum(isinstance(thing, ProgramState) for thing in gc.get_objects()))
+            most = max(most, sum(type(thing) is ProgramState for thing in gc.get_objects()))
     assert seen == 1500 and most <= 4 * 8 + 1
 
 
