@@ -70,8 +70,8 @@ void ThreadPool::work(int thread) {
     uint32_t seen = 0;
     while (true) {
         if (!spin([&] { return job_.load(std::memory_order_acquire) != seen; })) job_.wait(seen, std::memory_order_acquire);
-        if (stopping_.load(std::memory_order_acquire)) return;
         seen = job_.load(std::memory_order_acquire);
+        if (stopping_.load(std::memory_order_acquire)) return;  // after `seen`, or a stop in between would never be seen
         take_chunks(seen, thread);
     }
 }
