@@ -146,21 +146,38 @@ inline Lanes where(uint32_t bits, Lanes x, Lanes other) {
 
 #endif
 
+// Of 16 values: halves are joined until one is left, in registers where there are any.
+#if defined(__AVX2__)
+template <typename Join8, typename Join4>
+inline float joined(Lanes x, Join8 join8, Join4 join4) {
+#if defined(__AVX512F__)
+    const __m256 eight = join8(_mm512_castps512_ps256(x.v),
+                               _mm256_castpd_ps(_mm512_maskz_extractf64x4_pd(0xf, _mm512_castps_pd(x.v), 1)));
+#else
+    const __m256 eight = join8(x.lo, x.hi);
+#endif
+    const __m128 four = join4(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = join4(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(join4(two, _mm_shuffle_ps(two, two, 1)));
+}
 inline float sum(Lanes x) {
-    float v[16];
-    store(v, x);
-    for (int width = 8; width; width /= 2)
-        for (int i = 0; i < width; ++i) v[i] += v[i + width];
-    return v[0];
+    return joined(x, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
 }
-
 inline float largest(Lanes x) {
-    float v[16];
-    store(v, x);
-    for (int width = 8; width; width /= 2)
-        for (int i = 0; i < width; ++i) v[i] = v[i] > v[i + width] ? v[i] : v[i + width];
-    return v[0];
+    return joined(x, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
 }
+#else
+inline float sum(Lanes x) {
+    for (int width = 8; width; width /= 2)
+        for (int i = 0; i < width; ++i) x.v[i] += x.v[i + width];
+    return x.v[0];
+}
+inline float largest(Lanes x) {
+    for (int width = 8; width; width /= 2)
+        for (int i = 0; i < width; ++i) x.v[i] = x.v[i] > x.v[i + width] ? x.v[i] : x.v[i + width];
+    return x.v[0];
+}
+#endif
 
 // e^x, within 2 units in the last place; 0 below -87 (and for minus infinity), finite above 88.
 inline Lanes exp(Lanes x) {

@@ -140,32 +140,32 @@ inline void transpose16(const Lanes (&rows)[16], float* out, int64_t out_stride)
 }
 #endif
 
-// scores[m][64] = q[m] . keys, for M queries at once; transposed keys [dim][64].
-template <int M>
+// scores[m][0 .. 16 J) = q[m] . keys, for M queries at once; transposed keys [dim][64].
+template <int M, int J>
 inline void block_scores(const float* const* q, const float* keys, int64_t dim, float* const* scores) {
-    Lanes acc[M][4];
+    Lanes acc[M][J];
     for (int m = 0; m < M; ++m)
-        for (int j = 0; j < 4; ++j) acc[m][j] = all(0.0f);
+        for (int j = 0; j < J; ++j) acc[m][j] = all(0.0f);
     for (int64_t d = 0; d < dim; ++d) {
-        Lanes k[4];
-        for (int j = 0; j < 4; ++j) k[j] = load(keys + d * kAttentionBlock + 16 * j);
+        Lanes k[J];
+        for (int j = 0; j < J; ++j) k[j] = load(keys + d * kAttentionBlock + 16 * j);
         for (int m = 0; m < M; ++m) {
             const Lanes x = all(q[m][d]);
-            for (int j = 0; j < 4; ++j) acc[m][j] = fma(x, k[j], acc[m][j]);
+            for (int j = 0; j < J; ++j) acc[m][j] = fma(x, k[j], acc[m][j]);
         }
     }
     for (int m = 0; m < M; ++m)
-        for (int j = 0; j < 4; ++j) store(scores[m] + 16 * j, acc[m][j]);
+        for (int j = 0; j < J; ++j) store(scores[m] + 16 * j, acc[m][j]);
 }
 
-// acc[m][0..64) = acc * shrink[m] + weights[m] . values over `count` positions, for M queries and 64 channels.
+// acc[m][0..64) = acc * shrink[m] + weights[m] . values over positions from .. until - 1, for M queries and 64 channels.
 template <int M>
-inline void block_values(const float* const* weights, const float* shrink, const float* values, int64_t dim, int count,
-                         float* const* out) {
+inline void block_values(const float* const* weights, const float* shrink, const float* values, int64_t dim, int from,
+                         int until, float* const* out) {
     Lanes acc[M][4];
     for (int m = 0; m < M; ++m)
         for (int j = 0; j < 4; ++j) acc[m][j] = load(out[m] + 16 * j) * all(shrink[m]);
-    for (int p = 0; p < count; ++p) {
+    for (int p = from; p < until; ++p) {
         Lanes v[4];
         for (int j = 0; j < 4; ++j) v[j] = load(values + p * dim + 16 * j);
         for (int m = 0; m < M; ++m) {
@@ -178,17 +178,18 @@ inline void block_values(const float* const* weights, const float* shrink, const
 }
 
 // The same for 16 channels: heads whose size is no multiple of 64.
-inline void block_values_narrow(const float* weights, float shrink, const float* values, int64_t dim, int count, float* out) {
+inline void block_values_narrow(const float* weights, float shrink, const float* values, int64_t dim, int from, int until,
+                                float* out) {
     Lanes acc = load(out) * all(shrink);
-    for (int p = 0; p < count; ++p) acc = fma(all(weights[p]), load(values + p * dim), acc);
+    for (int p = from; p < until; ++p) acc = fma(all(weights[p]), load(values + p * dim), acc);
     store(out, acc);
 }
 
-// Keys of a block transposed [dim][64] and values [64][dim], as floats; zero behind `count`.
+// Keys of a block transposed [dim][64] and values [64][dim], as floats; what lies behind `count` means nothing.
 inline void load_block(const AttentionTile& tile, int32_t begin, int count, float* keys, float* values) {
     static const uint16_t zeros[1024] = {};
     const int32_t* slots = tile.slots + (begin - tile.begin);
-    for (int p = 0; p < kAttentionBlock; p += 16) {
+    for (int p = 0; p < count; p += 16) {
         const uint16_t* rows[16];
         for (int i = 0; i < 16; ++i)
             rows[i] = p + i < count ? tile.keys + int64_t(slots[p + i]) * tile.stride : zeros;
@@ -204,30 +205,6 @@ inline void load_block(const AttentionTile& tile, int32_t begin, int count, floa
     }
 }
 
-// From scores to weights for one query: mask, running maximum, exponentials. Returns what earlier sums shrink by.
-inline float weigh(float* scores, int from, int until, float softcap_of, float& maximum, float& total) {
-    Lanes s[4];
-    for (int j = 0; j < 4; ++j) s[j] = load(scores + 16 * j);
-    if (softcap_of > 0)
-        for (int j = 0; j < 4; ++j) s[j] = capped(s[j], softcap_of);
-    if (from > 0 || until < kAttentionBlock) {
-        for (int j = 0; j < 4; ++j) store(scores + 16 * j, s[j]);
-        for (int p = 0; p < from; ++p) scores[p] = kMinusInfinity;
-        for (int p = until; p < kAttentionBlock; ++p) scores[p] = kMinusInfinity;
-        for (int j = 0; j < 4; ++j) s[j] = load(scores + 16 * j);
-    }
-    const float now = std::max(maximum, largest(max(max(s[0], s[1]), max(s[2], s[3]))));
-    for (int j = 0; j < 4; ++j) {
-        s[j] = exp(s[j] - all(now));
-        store(scores + 16 * j, s[j]);
-    }
-    float shrink[16];
-    store(shrink, exp(all(maximum - now)));
-    total = total * shrink[0] + sum((s[0] + s[1]) + (s[2] + s[3]));
-    maximum = now;
-    return shrink[0];
-}
-
 // The queries of a tile that see something of a block.
 struct Queries {
     const float* q[kTileRows * 64];
@@ -240,23 +217,61 @@ struct Queries {
     int count = 0;
 };
 
+// From scores to weights for M queries: mask, running maximum, exponentials, and what earlier sums shrink by.
 template <int M>
-inline void take(const AttentionTile& tile, Queries& queries, int at, const float* keys, const float* values, int count) {
-    block_scores<M>(queries.q + at, keys, tile.dim, queries.scores + at);
-    for (int m = at; m < at + M; ++m) {
-        float* partial = queries.partial[m];
-        queries.shrink[m] =
-            weigh(queries.scores[m], queries.from[m], queries.until[m], tile.softcap, partial[0], partial[1]);
+inline void weigh(Queries& queries, int at, float softcap_of) {
+    float before[16] = {}, now[16] = {};
+    for (int m = 0; m < M; ++m) {
+        float* scores = queries.scores[at + m];
+        const int from = queries.from[at + m], until = queries.until[at + m];
+        const uint64_t visible = ~uint64_t(0) >> (kAttentionBlock - until) & ~uint64_t(0) << from;
+        Lanes high = all(kMinusInfinity);
+        for (int j = 0; j < 4; ++j) {
+            Lanes s = load(scores + 16 * j);
+            if (softcap_of > 0) s = capped(s, softcap_of);
+            if (~visible) s = where(uint32_t(visible >> 16 * j) & 0xffff, s, all(kMinusInfinity));
+            if (softcap_of > 0 || ~visible) store(scores + 16 * j, s);
+            high = max(high, s);
+        }
+        before[m] = queries.partial[at + m][0];
+        now[m] = std::max(before[m], largest(high));
     }
+    float shrink[16];
+    store(shrink, exp(load(before) - load(now)));
+    for (int m = 0; m < M; ++m) {
+        float* scores = queries.scores[at + m];
+        Lanes s[4];
+        for (int j = 0; j < 4; ++j) {
+            s[j] = exp(load(scores + 16 * j) - all(now[m]));
+            store(scores + 16 * j, s[j]);
+        }
+        float* partial = queries.partial[at + m];
+        partial[0] = now[m];
+        partial[1] = partial[1] * shrink[m] + sum((s[0] + s[1]) + (s[2] + s[3]));
+        queries.shrink[at + m] = shrink[m];
+    }
+}
+
+// One block for M queries. Positions that none of them sees are left out: they would add zeros.
+template <int M>
+inline void take(const AttentionTile& tile, Queries& queries, int at, const float* keys, const float* values) {
+    const int from = *std::min_element(queries.from + at, queries.from + at + M);
+    const int until = *std::max_element(queries.until + at, queries.until + at + M);
+    const auto score = until > 48   ? block_scores<M, 4>
+                       : until > 32 ? block_scores<M, 3>
+                       : until > 16 ? block_scores<M, 2>
+                                    : block_scores<M, 1>;
+    score(queries.q + at, keys, tile.dim, queries.scores + at);
+    weigh<M>(queries, at, tile.softcap);
     int64_t d = 0;
     float* out[M];
     for (; d + 64 <= tile.dim; d += 64) {
         for (int m = 0; m < M; ++m) out[m] = queries.out[at + m] + d;
-        block_values<M>(queries.scores + at, queries.shrink + at, values + d, tile.dim, count, out);
+        block_values<M>(queries.scores + at, queries.shrink + at, values + d, tile.dim, from, until, out);
     }
     for (; d < tile.dim; d += 16)
         for (int m = 0; m < M; ++m)
-            block_values_narrow(queries.scores[at + m], queries.shrink[at + m], values + d, tile.dim, count,
+            block_values_narrow(queries.scores[at + m], queries.shrink[at + m], values + d, tile.dim, from, until,
                                 queries.out[at + m] + d);
 }
 
@@ -289,9 +304,9 @@ void attention_tile(const AttentionTile& tile) {
         if (!queries.count) continue;
         load_block(tile, begin, count, keys, values);
         int at = 0;
-        for (; at + 6 <= queries.count; at += 6) take<6>(tile, queries, at, keys, values, count);
-        for (; at + 3 <= queries.count; at += 3) take<3>(tile, queries, at, keys, values, count);
-        for (; at < queries.count; ++at) take<1>(tile, queries, at, keys, values, count);
+        for (; at + 6 <= queries.count; at += 6) take<6>(tile, queries, at, keys, values);
+        for (; at + 3 <= queries.count; at += 3) take<3>(tile, queries, at, keys, values);
+        for (; at < queries.count; ++at) take<1>(tile, queries, at, keys, values);
     }
 }
 
