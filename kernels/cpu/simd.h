@@ -161,10 +161,12 @@ inline float joined(Lanes x, Join8 join8, Join4 join4) {
     return _mm_cvtss_f32(join4(two, _mm_shuffle_ps(two, two, 1)));
 }
 inline float sum(Lanes x) {
-    return joined(x, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
+    return joined(
+        x, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
 }
 inline float largest(Lanes x) {
-    return joined(x, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
+    return joined(
+        x, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); }, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
 }
 #else
 inline float sum(Lanes x) {
