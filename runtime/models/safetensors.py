@@ -92,6 +92,11 @@ class HuggingFaceFolder:
     def _keys(self) -> dict[str, Any]:
         config, arch = self._config, self.architecture
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        rope = rope.get("full_attention", rope)  # Gemma 3 says it for each kind of layer
+        kinds = config.get("layer_types") or []
+        pattern = (
+            kinds.index("full_attention") + 1 if "full_attention" in kinds else config.get("sliding_window_pattern")
+        )
         heads = config.get("num_attention_heads")
         keys = {
             "general.architecture": arch,
@@ -105,7 +110,7 @@ class HuggingFaceFolder:
             f"{arch}.attention.sliding_window": config.get("sliding_window")
             if config.get("use_sliding_window", True)
             else None,
-            f"{arch}.attention.sliding_window_pattern": config.get("sliding_window_pattern"),
+            f"{arch}.attention.sliding_window_pattern": pattern,
             f"{arch}.rope.freq_base": rope.get("rope_theta", config.get("rope_theta")),
             f"{arch}.rope.scaling.type": {"default": "none", None: "none"}.get(kind := rope.get("rope_type"), kind),
             f"{arch}.rope.scaling.factor": rope.get("factor"),
