@@ -80,6 +80,36 @@ def test_bits_do_not_depend_on_the_other_rows_and_what_they_share(kind: str, oth
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tree_computed_in_one_batch_has_the_bits_of_each_of_its_sequences(kind: str, seed: int) -> None:
+    """Branches leave a trunk at random points; whoever comes first computes a shared slot, in any order of rows."""
+    rng = np.random.default_rng(seed)
+    free = iter(rng.permutation(900).tolist())
+    texts = [rng.integers(0, VOCAB, 290).tolist()]
+    tables = [[next(free) for _ in texts[0]]]
+    for _ in range(4):
+        parent = int(rng.integers(len(texts)))
+        branch, size = int(rng.integers(1, len(texts[parent]))), int(rng.integers(1, 40))
+        texts.append(texts[parent][:branch] + rng.integers(0, VOCAB, size).tolist())
+        tables.append(tables[parent][:branch] + [next(free) for _ in range(size)])
+    rows, seen = [], set()
+    for sequence, table in enumerate(tables):
+        rows += [(sequence, position) for position, slot in enumerate(table) if slot not in seen]
+        seen.update(table)
+    rows = [rows[i] for i in rng.permutation(len(rows))]
+    tips = [rows.index((sequence, len(table) - 1)) for sequence, table in enumerate(tables)]
+    batch = Batch(
+        int32([texts[s][p] for s, p in rows]), int32([p for _, p in rows]), int32([tables[s][p] for s, p in rows]),
+        int32([s for s, _ in rows]), [int32(table) for table in tables], int32(tips),
+    )  # fmt: skip
+    plan = open_plan(decoder(kind), num_slots=900, max_rows=512, threads=2)
+    together = plan.run(batch).logits.copy()
+    for ids, table, logits in zip(texts, tables, together, strict=True):
+        alone = run(cpu(kind, threads=1), ids, int32(range(len(table))), 0, len(table))
+        assert np.array_equal(alone[-1], logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_draft_tree_has_the_bits_of_each_of_its_lines(kind: str) -> None:
     start = 290
     masks = [0b00001, 0b00011, 0b00101, 0b01011, 0b10101]  # a root, two children, a grandchild of each
@@ -106,6 +136,23 @@ def test_a_row_with_no_slot_reads_but_does_not_write() -> None:
     batch = Batch(int32([IDS[49]]), int32([49]), int32([-1]), int32([0]), [TABLE], int32([0]))
     assert np.array_equal(plan.run(batch).logits[0], whole[-1])
     assert np.array_equal(plan.kv.read(TABLE[:50]), records)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunk", [7, LENGTH])
+def test_nothing_is_read_that_was_not_written(kind: str, chunk: int) -> None:
+    """Keys, values, the plan's own buffers and the logits are full of NaN before."""
+    expected = run(cpu(kind), IDS, TABLE, 0, LENGTH)
+    plan = cpu(kind)
+    every = int32(range(plan.kv.num_slots))
+    plan.kv.write(every, np.full((len(every), plan.kv.bytes_per_slot), 0xFF, np.uint8))
+    rows = int32(range(LENGTH))
+    nowhere = np.full(LENGTH, -1, np.int32)
+    poisoned = plan.run(Batch(rows % VOCAB, rows, nowhere, rows * 0, [every], rows)).logits
+    assert np.isnan(poisoned[-1]).any()
+    poisoned[:] = np.nan
+    pieces = [run(plan, IDS, TABLE, at, min(at + chunk, LENGTH)) for at in range(0, LENGTH, chunk)]
+    assert np.array_equal(np.concatenate(pieces), expected)
 
 
 def test_records_move_between_slots_and_plans() -> None:
