@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "plan.h"
@@ -56,6 +57,7 @@ BatchView checked_view(const Plan& plan, Ints ids, Ints positions, Ints slots, I
         view.drafts.push_back({sequence, start, ancestors.data()});
     }
     std::vector<size_t> seen(tables.size(), 0);
+    std::vector<int32_t> needed(tables.size(), 0);  // entries of each table that its rows read
     for (size_t row = 0; row < rows; ++row) {
         const int32_t sequence = sequences.data()[row], position = positions.data()[row];
         check(sequence >= 0 && size_t(sequence) < tables.size(), "a row is of no sequence");
@@ -67,10 +69,17 @@ BatchView checked_view(const Plan& plan, Ints ids, Ints positions, Ints slots, I
             check(seen[size_t(sequence)] < ancestors.shape(0), "a draft has fewer ancestor masks than rows");
             const uint64_t mask = ancestors.data()[seen[size_t(sequence)]++];
             check(mask && start >= 0 && start + 64 - __builtin_clzll(mask) <= length, "a draft's tail is longer than its table");
+            needed[size_t(sequence)] = std::max(needed[size_t(sequence)], start + 64 - __builtin_clzll(mask));
             check(position == start + __builtin_popcountll(mask) - 1, "a draft row's position is not its depth");
         } else {
             check(position >= 0 && position < length, "a row's position is beyond its table");
+            needed[size_t(sequence)] = std::max(needed[size_t(sequence)], position + 1);
         }
+    }
+    for (size_t sequence = 0; sequence < tables.size(); ++sequence) {
+        uint32_t largest = 0;  // negative slots are the largest of all
+        for (int32_t at = 0; at < needed[sequence]; ++at) largest = std::max(largest, uint32_t(view.tables[sequence][at]));
+        check(needed[sequence] == 0 || int64_t(largest) < plan.num_slots(), "a table holds a slot that is out of range");
     }
     view.outputs = int64_t(output_rows.shape(0));
     view.output_rows = output_rows.data();

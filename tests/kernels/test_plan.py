@@ -189,6 +189,8 @@ def test_hidden_states_and_captures_are_the_reference_s() -> None:
         ({"positions": int32([5])}, "position"),
         ({"sequences": int32([1])}, "sequence"),
         ({"logit_rows": int32([1])}, "output"),
+        ({"tables": [int32([10_000])]}, "table"),
+        ({"tables": [int32([-1])]}, "table"),
     ],
 )
 def test_what_would_be_out_of_bounds_is_refused(change: dict[str, np.ndarray], what: str) -> None:
