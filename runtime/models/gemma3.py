@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 
 from sapwood.kernels.decoder import Decoder
-from sapwood.runtime.models.checkpoint import Checkpoint
-from sapwood.runtime.models.transformer import Family, Sizes, build, rope_from
+from sapwood.runtime.models.checkpoint import Checkpoint, integer, number
+from sapwood.runtime.models.rope import rope_from
+from sapwood.runtime.models.sizes import Sizes
+from sapwood.runtime.models.transformer import Family, build
 
 LOCAL_BASE = 10_000.0
 LAYERS_OF_27B = 62  # the one size whose queries are scaled by width / heads instead of the head's size
 
 
 def gemma3(checkpoint: Checkpoint, sizes: Sizes) -> Decoder:
-    window = int(checkpoint.get("gemma3.attention.sliding_window"))
-    period = int(checkpoint.get("gemma3.attention.sliding_window_pattern", 6))
+    window = integer(checkpoint, "gemma3.attention.sliding_window")
+    period = integer(checkpoint, "gemma3.attention.sliding_window_pattern", 6)
+    local_base = number(checkpoint, "gemma3.rope.freq_base_swa", LOCAL_BASE)
     everywhere = rope_from(checkpoint, sizes, interleaved=False)
-    nearby = rope_from(checkpoint, sizes, interleaved=False, base=LOCAL_BASE)
+    nearby = rope_from(checkpoint, sizes, interleaved=False, base=local_base)
 
     def is_global(layer: int) -> bool:
         return (layer + 1) % period == 0

@@ -10,9 +10,9 @@ Knows the container only: what keys and tensors mean is the architectures' busin
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,11 @@ class GgufFile:
         self._bytes = np.frombuffer(self._map, np.uint8)
         try:
             self.metadata, self.tensors = _Header(self._map, path).read()
-        except (struct.error, UnicodeDecodeError, IndexError, OverflowError, MemoryError) as error:
+        except struct.error as error:
             raise ModelError(f"{path} is damaged: its header can't be read ({error}). Download it again.") from error
+        parts = self.metadata.get("split.count")
+        if isinstance(parts, int) and parts > 1:
+            raise ModelError(f"{path} is one part of a split model; join the parts with llama.cpp's gguf-split --merge")
 
     def weight(self, name: str) -> Weight:
         """A tensor, still encoded, as a view of the file. ModelError when it isn't there."""
@@ -62,8 +65,7 @@ class GgufFile:
         if info is None:
             raise ModelError(f"{self.path} has no tensor '{name}'; is it a complete model of a supported architecture?")
         data = self._bytes[info.start : info.start + info.size]
-        rows = int(np.prod(info.shape[:-1], dtype=np.int64)) if len(info.shape) > 1 else 1
-        return Weight(name, info.format, info.shape, data.reshape(rows, -1))
+        return Weight(name, info.format, info.shape, data.reshape(math.prod(info.shape[:-1]), -1))
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a metadata key. Without a default, ModelError when it is missing."""
@@ -109,17 +111,17 @@ class _Header:
     def _tensor(self) -> tuple[str, TensorInfo]:
         name = self._string()
         num_dims = self._scalar("I")
-        if num_dims > 4:
+        if not 1 <= num_dims <= 4:
             raise ModelError(f"{self._path} is damaged: tensor '{name}' has {num_dims} dimensions. Download it again.")
         shape = tuple(reversed([self._scalar("Q") for _ in range(num_dims)]))
+        if 0 in shape:
+            raise ModelError(f"{self._path} is damaged: tensor '{name}' has the shape {shape}. Download it again.")
         kind, offset = self._scalar("I"), self._scalar("Q")
         if kind not in _FORMATS:
             known = ", ".join(f.value for f in _FORMATS.values())
             raise ModelError(f"{self._path}: tensor '{name}' has GGML type {kind}; supported are {known}")
-        rows = int(np.prod([float(n) for n in shape[:-1]])) if len(shape) > 1 else 1
-        return name, TensorInfo(
-            _FORMATS[kind], shape, offset, rows * row_bytes(_FORMATS[kind], shape[-1] if shape else 1)
-        )
+        size = math.prod(shape[:-1]) * row_bytes(_FORMATS[kind], shape[-1])
+        return name, TensorInfo(_FORMATS[kind], shape, offset, size)
 
     def _count(self, count: int, least_bytes: int) -> int:
         """A count of things that take at least so many bytes each, refused before anything is allocated for it."""
@@ -151,10 +153,7 @@ class _Header:
     def _array(self, kind: int, length: int) -> Any:
         if kind == _STRING:
             return self._strings(self._count(length, 8))
-        if kind == _ARRAY:
-            read: Callable[[], Any] = lambda: self._value(_ARRAY)  # noqa: E731
-            return [read() for _ in range(self._count(length, 12))]
-        if kind not in _SCALARS:
+        if kind not in _SCALARS:  # arrays of arrays are allowed by the format; no model has them
             raise ModelError(f"{self._path} is damaged: an array of type {kind}. Download it again.")
         dtype = np.dtype("<" + _SCALARS[kind]) if kind != 7 else np.dtype(np.bool_)
         values = np.frombuffer(self._data, dtype, self._count(length, dtype.itemsize), self._at)

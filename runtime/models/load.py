@@ -10,12 +10,12 @@ from pathlib import Path
 from sapwood.errors import ModelError
 from sapwood.kernels.decoder import Decoder
 from sapwood.runtime.models.checkpoint import Checkpoint
+from sapwood.runtime.models.folder import HuggingFaceFolder
 from sapwood.runtime.models.gemma3 import gemma3
 from sapwood.runtime.models.gguf import GgufFile
 from sapwood.runtime.models.llama import llama
 from sapwood.runtime.models.qwen import qwen
-from sapwood.runtime.models.safetensors import HuggingFaceFolder
-from sapwood.runtime.models.transformer import Sizes
+from sapwood.runtime.models.sizes import Sizes
 from sapwood.runtime.store import resolve
 
 ARCHITECTURES: dict[str, Callable[[Checkpoint, Sizes], Decoder]] = {

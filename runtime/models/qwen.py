@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sapwood.kernels.decoder import Decoder
 from sapwood.runtime.models.checkpoint import Checkpoint
-from sapwood.runtime.models.transformer import Family, Sizes, build, rope_from
+from sapwood.runtime.models.rope import rope_from
+from sapwood.runtime.models.sizes import Sizes
+from sapwood.runtime.models.transformer import Family, build, same_window
 
 
 def qwen(checkpoint: Checkpoint, sizes: Sizes) -> Decoder:
     rope = rope_from(checkpoint, sizes, interleaved=False)
-    window = checkpoint.get(f"{sizes.architecture}.attention.sliding_window", 0) or None
-    return build(checkpoint, sizes, Family(rope=lambda layer: rope, window=lambda layer: window))
+    return build(checkpoint, sizes, Family(rope=lambda layer: rope, window=same_window(checkpoint, sizes)))

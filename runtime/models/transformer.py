@@ -6,18 +6,14 @@ families beyond that (how positions rotate, windows, activation, scales) comes f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sapwood.errors import ModelError
 from sapwood.kernels.decoder import Decoder, Layer, Rope, Weight
-from sapwood.kernels.formats import dequantize
-from sapwood.runtime.models.checkpoint import Checkpoint
+from sapwood.runtime.models.checkpoint import Checkpoint, integer
+from sapwood.runtime.models.sizes import Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,81 +27,22 @@ class Family:
     attn_scale: float | None = None  # None: 1 / sqrt(head_dim)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The numbers that every architecture has, from the keys `{architecture}.*`."""
-
-    architecture: str
-    num_layers: int
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    context_length: int
-    norm_eps: float
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Sizes:
-        arch = str(checkpoint.get("general.architecture"))
-        hidden, heads = (
-            int(checkpoint.get(f"{arch}.embedding_length")),
-            int(checkpoint.get(f"{arch}.attention.head_count")),
-        )
-        if hidden <= 0 or heads <= 0:
-            raise ModelError(f"the checkpoint announces {heads} heads for a width of {hidden}; it is damaged")
-        return cls(
-            architecture=arch,
-            num_layers=int(checkpoint.get(f"{arch}.block_count")),
-            hidden_size=hidden,
-            num_heads=heads,
-            num_kv_heads=int(checkpoint.get(f"{arch}.attention.head_count_kv", heads)),
-            head_dim=int(checkpoint.get(f"{arch}.attention.key_length", hidden // heads)),
-            context_length=int(checkpoint.get(f"{arch}.context_length")),
-            norm_eps=float(checkpoint.get(f"{arch}.attention.layer_norm_rms_epsilon")),
-        )
-
-
-def rope_from(checkpoint: Checkpoint, sizes: Sizes, *, interleaved: bool, base: float | None = None) -> Rope:
-    """The rotary embedding that the keys `{architecture}.rope.*` describe, with its scaling. `base` overrides theirs."""
-    arch = sizes.architecture
-    dim = int(checkpoint.get(f"{arch}.rope.dimension_count", sizes.head_dim))
-    theta = float(checkpoint.get(f"{arch}.rope.freq_base", 10000.0)) if base is None else base
-    inv_freq = theta ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
-    magnitude = 1.0
-    kind = checkpoint.get(f"{arch}.rope.scaling.type", "none") if base is None else "none"
-    factor = float(checkpoint.get(f"{arch}.rope.scaling.factor", 1.0))
-    if kind == "linear":
-        inv_freq = inv_freq / factor
-    elif kind == "yarn":
-        original = float(checkpoint.get(f"{arch}.rope.scaling.original_context_length"))
-        inv_freq = _yarn(inv_freq, theta, dim, factor, original)
-        magnitude = float(checkpoint.get(f"{arch}.rope.scaling.attn_factor", 1.0)) * (0.1 * math.log(factor) + 1.0)
-    elif kind != "none":
-        raise ModelError(
-            f"rotary embeddings scaled by '{kind}' are not supported; supported are linear, yarn and llama3"
-        )
-    if "rope_freqs.weight" in checkpoint.tensors and base is None:
-        inv_freq = inv_freq / dequantize(checkpoint.weight("rope_freqs.weight")).astype(np.float64)
-    return Rope(inv_freq.astype(np.float32), interleaved, magnitude)
-
-
-def _yarn(inv_freq: NDArray[np.float64], theta: float, dim: int, factor: float, original: float) -> NDArray[np.float64]:
-    """YaRN (arXiv 2309.00071): fast channels as they are, slow ones interpolated, a ramp between (beta 32 and 1)."""
-
-    def channel(rotations: float) -> float:
-        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
-
-    low, high = max(math.floor(channel(32)), 0), min(math.ceil(channel(1)), dim - 1)
-    ramp = np.clip((np.arange(len(inv_freq)) - low) / max(high - low, 0.001), 0, 1)
-    return inv_freq / factor * ramp + inv_freq * (1 - ramp)
+def same_window(checkpoint: Checkpoint, sizes: Sizes) -> Callable[[int], int | None]:
+    """The window that all layers share, where the checkpoint names one."""
+    key = f"{sizes.architecture}.attention.sliding_window"
+    window = integer(checkpoint, key) if checkpoint.get(key, 0) else None
+    return lambda layer: window
 
 
 def build(checkpoint: Checkpoint, sizes: Sizes, family: Family) -> Decoder:
-    """The decoder of a checkpoint. Raises ModelError where a tensor is missing or has the wrong shape."""
+    """The decoder of a checkpoint. ModelError where a tensor is missing, has the wrong shape, or would be left unused."""
+    parts = _Parts(checkpoint)
     embed = checkpoint.weight("token_embd.weight")
-    head = checkpoint.weight("output.weight") if "output.weight" in checkpoint.tensors else embed
     if len(embed.shape) != 2 or embed.shape[1] != sizes.hidden_size:
         raise ModelError(f"the embedding has shape {embed.shape}, not [vocabulary, {sizes.hidden_size}]")
+    tied = "output.weight" not in checkpoint.tensors
+    layers = tuple(_layer(parts, sizes, family, index) for index in range(sizes.num_layers))
+    parts.check_all_used()
     return Decoder(
         num_heads=sizes.num_heads,
         num_kv_heads=sizes.num_kv_heads,
@@ -117,59 +54,84 @@ def build(checkpoint: Checkpoint, sizes: Sizes, family: Family) -> Decoder:
         attn_scale=sizes.head_dim**-0.5 if family.attn_scale is None else family.attn_scale,
         embed=embed,
         embed_scale=family.embed_scale,
-        layers=tuple(_layer(checkpoint, sizes, family, index) for index in range(sizes.num_layers)),
-        final_norm=checkpoint.weight("output_norm.weight"),
-        head=head,
+        layers=layers,
+        final_norm=parts.take("output_norm.weight", sizes.hidden_size),
+        head=embed if tied else parts.take("output.weight", *embed.shape),
     )
 
 
-def _layer(checkpoint: Checkpoint, sizes: Sizes, family: Family, index: int) -> Layer:
-    prefix = f"blk.{index}."
-    q_size, kv_size = sizes.num_heads * sizes.head_dim, sizes.num_kv_heads * sizes.head_dim
+class _Parts:
+    """Takes tensors of a checkpoint by name and shape, and remembers which."""
 
-    def optional(name: str) -> Weight | None:
-        return checkpoint.weight(prefix + name) if prefix + name in checkpoint.tensors else None
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._taken: set[str] = set()
 
-    def matrix(weight: Weight, out: int, width: int) -> Weight:
-        if weight.shape != (out, width):
-            raise ModelError(f"tensor '{weight.name}' has shape {weight.shape}, not {(out, width)}")
+    def __contains__(self, name: str) -> bool:
+        return name in self._checkpoint.tensors
+
+    def any_shape(self, name: str) -> Weight:
+        self._taken.add(name)
+        return self._checkpoint.weight(name)
+
+    def take(self, name: str, *shape: int) -> Weight:
+        weight = self.any_shape(name)
+        if weight.shape != shape:
+            raise ModelError(f"tensor '{name}' has shape {weight.shape}, not {shape}")
         return weight
 
-    fused = optional("attn_qkv.weight")
-    if fused is None:
-        q, k, v = (checkpoint.weight(f"{prefix}attn_{name}.weight") for name in "qkv")
-    else:
-        q, k, v = split_rows(fused, [q_size, kv_size, kv_size])
-    gate, up = optional("ffn_gate.weight"), checkpoint.weight(prefix + "ffn_up.weight")
-    if gate is None:
-        gate, up = split_rows(up, [up.shape[0] // 2] * 2)
-    down = checkpoint.weight(prefix + "ffn_down.weight")
+    def optional(self, name: str, *shape: int) -> Weight | None:
+        return self.take(name, *shape) if name in self else None
+
+    def check_all_used(self) -> None:
+        """A layer's tensor that nothing reads means a form of the architecture that would give wrong results."""
+        for name in self._checkpoint.tensors:
+            if name.startswith("blk.") and name not in self._taken and "rot" not in name:
+                raise ModelError(
+                    f"the model has a tensor '{name}' that its architecture doesn't use; it isn't supported"
+                )
+
+
+def _layer(parts: _Parts, sizes: Sizes, family: Family, index: int) -> Layer:
+    prefix = f"blk.{index}."
+    hidden, dim = sizes.hidden_size, sizes.head_dim
+    q_size, kv_size = sizes.num_heads * dim, sizes.num_kv_heads * dim
+    down = parts.any_shape(prefix + "ffn_down.weight")
+    if len(down.shape) != 2 or down.shape[0] != hidden:
+        raise ModelError(f"tensor '{down.name}' has shape {down.shape}, not ({hidden}, ...)")
+    q, k, v = _together(parts, prefix, ["attn_q", "attn_k", "attn_v"], "attn_qkv", [q_size, kv_size, kv_size], hidden)
+    gate, up = _together(parts, prefix, ["ffn_gate", "ffn_up"], "ffn_up", [down.shape[1]] * 2, hidden)
     return Layer(
-        attn_norm=checkpoint.weight(prefix + "attn_norm.weight"),
-        wq=matrix(q, q_size, sizes.hidden_size),
-        wk=matrix(k, kv_size, sizes.hidden_size),
-        wv=matrix(v, kv_size, sizes.hidden_size),
-        wo=matrix(checkpoint.weight(prefix + "attn_output.weight"), sizes.hidden_size, q_size),
-        ffn_norm=checkpoint.weight(prefix + "ffn_norm.weight"),
-        gate=matrix(gate, down.shape[-1], sizes.hidden_size),
-        up=matrix(up, down.shape[-1], sizes.hidden_size),
-        down=matrix(down, sizes.hidden_size, down.shape[-1]),
+        attn_norm=parts.take(prefix + "attn_norm.weight", hidden),
+        wq=q,
+        wk=k,
+        wv=v,
+        wo=parts.take(prefix + "attn_output.weight", hidden, q_size),
+        ffn_norm=parts.take(prefix + "ffn_norm.weight", hidden),
+        gate=gate,
+        up=up,
+        down=down,
         rope=family.rope(index),
         window=family.window(index),
-        bq=optional("attn_q.bias"),
-        bk=optional("attn_k.bias"),
-        bv=optional("attn_v.bias"),
-        q_norm=optional("attn_q_norm.weight"),
-        k_norm=optional("attn_k_norm.weight"),
-        post_attn_norm=optional("post_attention_norm.weight"),
-        post_ffn_norm=optional("post_ffw_norm.weight"),
+        bq=parts.optional(prefix + "attn_q.bias", q_size),
+        bk=parts.optional(prefix + "attn_k.bias", kv_size),
+        bv=parts.optional(prefix + "attn_v.bias", kv_size),
+        q_norm=parts.optional(prefix + "attn_q_norm.weight", dim),
+        k_norm=parts.optional(prefix + "attn_k_norm.weight", dim),
+        post_attn_norm=parts.optional(prefix + "post_attention_norm.weight", hidden),
+        post_ffn_norm=parts.optional(prefix + "post_ffw_norm.weight", hidden),
     )
+
+
+def _together(parts: _Parts, prefix: str, names: list[str], fused: str, sizes: list[int], width: int) -> list[Weight]:
+    """Matrices that read the same input: each by its own name, or all in one, one after the other."""
+    if f"{prefix}{names[0]}.weight" in parts or f"{prefix}{fused}.weight" not in parts:
+        return [parts.take(f"{prefix}{name}.weight", size, width) for name, size in zip(names, sizes, strict=True)]
+    return split_rows(parts.take(f"{prefix}{fused}.weight", sum(sizes), width), sizes)
 
 
 def split_rows(weight: Weight, sizes: list[int]) -> list[Weight]:
     """Cut a matrix that holds several into its parts; blocks lie along rows, so the bytes stay as they are."""
-    if sum(sizes) != weight.shape[0]:
-        raise ModelError(f"tensor '{weight.name}' has {weight.shape[0]} rows, not {' + '.join(map(str, sizes))}")
     parts, start = [], 0
     for size in sizes:
         data = weight.data[start : start + size]

@@ -20,36 +20,66 @@ SIZES = {
 }  # fmt: skip
 
 
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LONGROPE = {"short_factor": [1.0, 1.2, 1.5, 2.0, 2.0, 3.0, 3.5, 4.0], "long_factor": [9.0] * 8}
+
+# family -> name in transformers, what its config says beyond the sizes
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama stretched linearly": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
+    "llama 3": ("Llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, **LLAMA3}}),
+    "llama by yarn": ("Llama", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}),
+    "llama by yarn, told its factor": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3, "beta_fast": 8.0}},
+    ),
+    "mistral": ("Mistral", {"sliding_window": 8}),
+    "qwen2": ("Qwen2", {"use_sliding_window": False}),
+    "qwen3": ("Qwen3", {"head_dim": 32, "use_sliding_window": False}),
+    "phi3": ("Phi3", {"sliding_window": None}),
+    "phi3 with a window": ("Phi3", {"sliding_window": 8}),
+    "phi3 stretched": (
+        "Phi3",
+        {"rope_parameters": {"rope_type": "longrope", **LONGROPE}, "original_max_position_embeddings": 64},
+    ),
+    "phi3 that rotates half": ("Phi3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
+    "gemma3": (
+        "Gemma3",
+        {
+            "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8,
+            "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
+        },
+    ),
+}  # fmt: skip
+
+
 def saved(kind: str, folder: Path) -> Any:
     """A random model of this family, written as its users would find it, and with norms that aren't all ones."""
     import torch
-    import transformers as tf
+    import transformers
 
     torch.manual_seed(0)
-    if kind == "llama":
-        model = tf.LlamaForCausalLM(tf.LlamaConfig(**SIZES))
-    elif kind == "qwen2":
-        model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**SIZES, use_sliding_window=False))
-    elif kind == "qwen3":
-        model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**SIZES, head_dim=32, use_sliding_window=False))
-    elif kind == "phi3":
-        model = tf.Phi3ForCausalLM(tf.Phi3Config(**SIZES, sliding_window=None))
-    else:
-        layers = ["sliding_attention"] * 2 + ["full_attention"]
-        config = tf.Gemma3TextConfig(
-            **SIZES, head_dim=32, query_pre_attn_scalar=32, sliding_window=8, layer_types=layers
-        )
+    name, more = FAMILIES[kind]
+    more = dict(more)
+    rope = more.get("rope_parameters")
+    if rope is not None:
+        more["rope_parameters"] = {"rope_theta": 10000.0, "original_max_position_embeddings": 64, **rope}
+    config_name = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
+    config = getattr(transformers, config_name)(**SIZES, **more)
+    if name == "Gemma3":
         config.sliding_window_pattern = 3
-        model = tf.Gemma3ForCausalLM(config)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name or "bias" in name:
+        for tensor_name, weight in model.named_parameters():
+            if "norm" in tensor_name or "bias" in tensor_name:
                 weight.add_(torch.randn_like(weight) * 0.1)
+            elif "q_proj" in tensor_name or "k_proj" in tensor_name or "qkv_proj" in tensor_name:
+                weight.mul_(20)  # sharp attention: positions must matter for the test to see them
     model.save_pretrained(folder)
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "phi3", "gemma3"])
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_logits_are_transformers_own(kind: str, tmp_path: Path) -> None:
     import torch
 
