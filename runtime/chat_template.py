@@ -31,17 +31,35 @@ def render(template: str | None, messages: Sequence[Mapping[str, Any]], **names:
 
 @lru_cache(maxsize=32)
 def _compiled(source: str) -> Any:
-    from jinja2 import TemplateError
+    """The template in the environment that Hugging Face's are written for."""
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """{% generation %} ... {% endgeneration %} marks the assistant's words for training; here it is only its content."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
-    def tojson(value: object, indent: int | None = None, ensure_ascii: bool = False, **_: object) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+    def tojson(
+        value: object,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception

@@ -13,7 +13,7 @@ import numpy as np
 from sapwood.kernels.decoder import Decoder, Format, Layer, Rope, Weight
 from sapwood.runtime.models.load import Model
 from sapwood.runtime.tokenizer import Tokenizer
-from sapwood.runtime.vocabulary import Vocabulary
+from sapwood.runtime.vocabulary import Vocabulary, encoder, recognising
 
 NAME = "fake"
 BOS, EOS, PAD = 256, 257, 258
@@ -81,20 +81,20 @@ def fake_tokenizer() -> Tokenizer:
     bytewise = tokenizers.Tokenizer(models.BPE({visible[byte]: byte for byte in range(256)}, []))
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     special = {"<bos>": BOS, "<eos>": EOS, "<pad>": PAD}
-    recognising = tokenizers.Tokenizer.from_str(bytewise.to_str())
-    recognising.add_special_tokens([tokenizers.AddedToken(name, normalized=False) for name in special])
+    encode = encoder(bytewise)
     return Tokenizer(
         Vocabulary(
             vocab_size=VOCAB_SIZE,
             token_bytes=[bytes([byte]) for byte in range(256)] + [b""] * len(special),
             special=special,
             eos_ids=frozenset({EOS}),
+            eos_id=EOS,
             bos_id=BOS,
             add_bos=True,
             chat_template=CHAT_TEMPLATE,
             fingerprint=hashlib.sha256(b"sapwood fake tokenizer 1").hexdigest()[:32],
-            backend=bytewise,
-            backend_special=lambda: recognising,
+            encode=encode,
+            encode_special=recognising(special, encode),
         )
     )
 

@@ -7,17 +7,17 @@ exactly, and grammars and stop strings work on bytes. Encoding is Hugging Face's
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sapwood.errors import InvalidRequest
 from sapwood.runtime import chat_template
 from sapwood.runtime.store import resolve
 from sapwood.runtime.vocabulary import Vocabulary, from_folder, from_gguf
 
-if TYPE_CHECKING:
-    import tokenizers
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Detokenizer:
@@ -53,19 +53,17 @@ class Tokenizer:
         self.add_bos: bool = vocabulary.add_bos
         self.chat_template: str | None = vocabulary.chat_template
         self.fingerprint: str = vocabulary.fingerprint
-        self._backend: tokenizers.Tokenizer = vocabulary.backend
-        self._make_backend_special = vocabulary.backend_special
+        self._eos_id = vocabulary.eos_id
+        self._encode = vocabulary.encode
+        self._encode_special = vocabulary.encode_special
         self._names = {i: name for name, i in self.special.items()}
-
-    @cached_property
-    def _backend_special(self) -> tokenizers.Tokenizer:
-        return self._make_backend_special()
 
     def encode(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """Token ids of a text. `special`: special tokens written out in it are recognised; `bos`: the model's first token
         is put before it, where the model wants one and the text doesn't begin with it."""
-        backend = self._backend_special if special else self._backend
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        if not text.isascii() and (half := _HALF.search(text)):
+            raise InvalidRequest(f"the text's character {half.start()} is half of a surrogate pair, which is no text")
+        ids = self._encode_special(text) if special else self._encode(text)
         if bos and self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -94,7 +92,7 @@ class Tokenizer:
         """A conversation as the model's chat template writes it; encode the result with special=True."""
         names = {
             "bos_token": self._name(self.bos_id),
-            "eos_token": self._name(min(self.eos_ids, default=None)),
+            "eos_token": self._name(self._eos_id),
             **extra,
         }
         return chat_template.render(

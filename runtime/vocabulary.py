@@ -1,26 +1,31 @@
-"""Building a tokenizer from what a model file says: byte-level BPE (GPT-2 and after) and SentencePiece BPE (Gemma, Llama 2).
+"""What a model file says about its tokens: their bytes, which are special, and what turns text into them.
 
-Sources: llama.cpp's pre-tokenizer names (llama-vocab.cpp), SentencePiece's BPE (arXiv 1808.06226).
+Byte-level BPE (GPT-2 and after) is built here, SentencePiece's (Gemma, Llama 2) in `sentencepiece.py`.
+Source: llama.cpp's token types and names of pre-tokenizers (llama-vocab.cpp).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
 from sapwood.errors import ModelError
+from sapwood.runtime import sentencepiece
 from sapwood.runtime.models.gguf import GgufFile
+from sapwood.runtime.sentencepiece import SPACE
+
+Encoder = Callable[[str], list[int]]
 
 # How GGUF names what a token is (llama.cpp's llama_token_type).
-_NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6
-_SPACE = "\u2581"  # what SentencePiece writes for a space
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
@@ -28,7 +33,12 @@ _LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-_PATTERNS = {"gpt-2": _GPT2, "default": _GPT2, "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "qwen2": _QWEN2}
+_WHOLE_WORDS = {"llama-bpe", "llama3", "llama-v3"}  # a word that is a token needs no merges
+_PATTERNS = {
+    **dict.fromkeys(("gpt-2", "default", "phi-2", "olmo"), _GPT2),
+    **dict.fromkeys(_WHOLE_WORDS, _LLAMA3),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _QWEN2),
+}
 _SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r"}  # digits one by one, then GPT-2's pattern
 # Names of tokens that end a turn, in models whose files name only one end.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "</s>")
@@ -36,119 +46,170 @@ _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endofte
 
 @dataclass(slots=True)
 class Vocabulary:
-    """All that `Tokenizer` keeps. `backend` takes special tokens in a text for text, `backend_special` recognises them."""
+    """All that `Tokenizer` keeps. `encode` takes special tokens in a text for text, `encode_special` recognises them."""
 
     vocab_size: int
     token_bytes: list[bytes]
     special: dict[str, int]
     eos_ids: frozenset[int]
+    eos_id: int | None  # the one that the model calls its end; templates may write it
     bos_id: int | None
     add_bos: bool
     chat_template: str | None
     fingerprint: str
-    backend: tokenizers.Tokenizer
-    backend_special: Callable[[], tokenizers.Tokenizer]  # made at first use: large vocabularies take a while to copy
+    encode: Encoder
+    encode_special: Encoder
 
 
 def from_gguf(path: Path) -> Vocabulary:
     """The vocabulary that a GGUF file carries."""
     file = GgufFile(path)
-    kind = file.get("tokenizer.ggml.model")
-    tokens: list[str] = file.get("tokenizer.ggml.tokens")
-    types: list[int] = list(file.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens)))
-    if kind == "gpt2":
-        merges: list[str] = file.get("tokenizer.ggml.merges")
-        make = _byte_level(tokens, merges, str(file.get("tokenizer.ggml.pre", "default")))
-        token_bytes = [_from_visible(token) for token in tokens]
-    elif kind == "llama":
-        make = _sentencepiece(
-            tokens, types, file.get("tokenizer.ggml.scores"), bool(file.get("tokenizer.ggml.add_space_prefix", True))
-        )
-        token_bytes = [
-            bytes([int(token[3:5], 16)]) if what == _BYTE else token.replace(_SPACE, " ").encode()
-            for token, what in zip(tokens, types, strict=True)
-        ]
-    else:
+    tokens, types = _pieces(file)
+    special = {tokens[i]: i for i, what in enumerate(types) if what in (_CONTROL, _UNKNOWN)}
+    kind, pre = file.get("tokenizer.ggml.model"), str(file.get("tokenizer.ggml.pre", "default"))
+    if kind not in ("gpt2", "llama"):
         raise ModelError(
             f"{path} has a tokenizer of kind '{kind}'; supported are 'gpt2' (byte-level BPE) and 'llama' (SPM)"
         )
-    special = {token: i for i, (token, what) in enumerate(zip(tokens, types, strict=True)) if what == _CONTROL}
-    for i in special.values():
-        token_bytes[i] = b""
-    for i in (i for i, what in enumerate(types) if what == _USER_DEFINED and kind == "gpt2"):
-        token_bytes[i] = tokens[i].encode()
-    user_defined = [token for token, what in zip(tokens, types, strict=True) if what == _USER_DEFINED]
-    ends = {int(file.metadata[key]) for key in _end_keys() if key in file.metadata}
-    ends |= {special[name] for name in _TURN_ENDS if name in special}
+    encode = _byte_level(file, tokens, types, pre) if kind == "gpt2" else _sentencepiece(file, tokens, types)
+    normal, user_defined = (_from_visible, str.encode) if kind == "gpt2" else (_from_piece, _from_piece)
+    meaning = {_NORMAL: normal, _BYTE: normal, _USER_DEFINED: user_defined}
     info = file.tensors.get("token_embd.weight")
-    digest = hashlib.sha256("\0".join(tokens).encode())
-    digest.update(str(file.get("tokenizer.ggml.pre", "")).encode())
+    eos_id, eot_id, eom_id, bos_id = (_token_id(file, name, len(tokens)) for name in ("eos", "eot", "eom", "bos"))
+    ends = {eos_id, eot_id, eom_id, *(special.get(name) for name in _TURN_ENDS)}
+    template = file.metadata.get("tokenizer.chat_template")
+    digest = hashlib.sha256("\0".join([pre, *tokens]).encode() + bytes(types))
     return Vocabulary(
         vocab_size=info.shape[0] if info else len(tokens),
-        token_bytes=token_bytes,
+        token_bytes=[
+            meaning[what](token) if what in meaning else b"" for token, what in zip(tokens, types, strict=True)
+        ],
         special=special,
-        eos_ids=frozenset(ends),
-        bos_id=file.metadata.get("tokenizer.ggml.bos_token_id"),
+        eos_ids=frozenset(end for end in ends if end is not None),
+        eos_id=eos_id,
+        bos_id=bos_id,
         add_bos=bool(file.get("tokenizer.ggml.add_bos_token", kind == "llama")),
-        chat_template=file.metadata.get("tokenizer.chat_template"),
+        chat_template=template if isinstance(template, str) else None,
         fingerprint=digest.hexdigest()[:32],
-        backend=_with_added(make, user_defined, []),
-        backend_special=lambda: _with_added(make, user_defined, list(special)),
+        encode=encode,
+        encode_special=recognising(special, encode),
     )
 
 
-def _end_keys() -> tuple[str, ...]:
-    return ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+def _pieces(file: GgufFile) -> tuple[list[str], list[int]]:
+    """The tokens and their types; ModelError unless they fit together and into the model."""
+    tokens = file.get("tokenizer.ggml.tokens")
+    info = file.tensors.get("token_embd.weight")
+    if not isinstance(tokens, list) or (info and info.shape[0] < len(tokens)):
+        raise ModelError(f"{file.path} has no sound list of tokens. Download it again.")
+    types = list(map(int, file.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))))
+    if len(types) != len(tokens) or not all(0 <= what < 256 for what in types):
+        raise ModelError(f"{file.path} doesn't say of each token what it is. Download it again.")
+    return tokens, types
+
+
+def _token_id(file: GgufFile, name: str, num_tokens: int) -> int | None:
+    token = file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+    return token if isinstance(token, int) and 0 <= token < num_tokens else None
 
 
 def from_folder(path: Path) -> Vocabulary:
     """The vocabulary of a Hugging Face folder: tokenizer.json, tokenizer_config.json, generation_config.json."""
     source = path / "tokenizer.json"
-    if not source.exists():
-        raise ModelError(f"{path} has no tokenizer.json")
-    described = json.loads(source.read_text())
-    config, generation, model = (
-        _json(path / f) for f in ("tokenizer_config.json", "generation_config.json", "config.json")
-    )
-    added = {entry["content"]: entry["id"] for entry in described.get("added_tokens", []) if entry.get("special")}
-    recognising = tokenizers.Tokenizer.from_file(str(source))
-    described["added_tokens"] = [e for e in described.get("added_tokens", []) if not e.get("special")]
-    plain = tokenizers.Tokenizer.from_str(json.dumps(described))
-    names = {i: token for token, i in recognising.get_vocab(with_added_tokens=True).items()}
-    byte_level = "ByteLevel" in json.dumps(described.get("decoder")) or "ByteLevel" in json.dumps(
-        described.get("pre_tokenizer")
-    )
-    token_bytes = [b""] * (max(names) + 1)
+    described = _json(source)
+    if not described:
+        raise ModelError(f"{path} has no tokenizer.json; save the model's fast tokenizer there")
+    plain, whole = (_folder_tokenizer(source) for _ in range(2))
+    plain.encode_special_tokens = True
+    names = {i: token for token, i in whole.get_vocab(with_added_tokens=True).items()}
+    added = {entry["content"]: entry for entry in described.get("added_tokens", [])}
+    special = {content: entry["id"] for content, entry in added.items() if entry.get("special")}
+    byte_level = "ByteLevel" in json.dumps([described.get("decoder"), described.get("pre_tokenizer")])
+    of_kind = _from_visible if byte_level else _from_piece
+    token_bytes = [b""] * (max(names, default=-1) + 1)
     for i, token in names.items():
-        if token not in added:
-            token_bytes[i] = _from_visible(token) if byte_level else _from_piece(token)
-    template = (
-        config.get("chat_template") or (path / "chat_template.jinja").read_text()
-        if (path / "chat_template.jinja").exists()
-        else config.get("chat_template")
+        if token not in special:
+            token_bytes[i] = token.encode() if token in added else of_kind(token)
+    config, generation, model = (
+        _json(path / name) for name in ("tokenizer_config.json", "generation_config.json", "config.json")
     )
+    bos_id, eos_id = (special.get(_content(config.get(f"{end}_token"))) for end in ("bos", "eos"))
     ends = generation.get("eos_token_id", model.get("eos_token_id"))
-    eos_ids = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
-    eos_ids |= {added[name] for name in _TURN_ENDS if name in added}
-    bos = config.get("bos_token")
-    bos = bos.get("content") if isinstance(bos, dict) else bos
+    eos_ids = {eos_id, *(ends if isinstance(ends, list) else [ends]), *(special.get(name) for name in _TURN_ENDS)}
+    written = path / "chat_template.jinja"
+    template = written.read_text() if written.exists() else config.get("chat_template")
     return Vocabulary(
-        vocab_size=int(model.get("vocab_size", len(token_bytes))),
+        vocab_size=max(int(model.get("vocab_size", 0)), len(token_bytes)),
         token_bytes=token_bytes,
-        special=added,
-        eos_ids=frozenset(eos_ids),
-        bos_id=added.get(bos) if bos else None,
-        add_bos=bool(config.get("add_bos_token", False)),
+        special=special,
+        eos_ids=frozenset(end for end in eos_ids if end is not None),
+        eos_id=eos_id,
+        bos_id=bos_id,
+        add_bos=bos_id is not None and whole.encode("a").ids[:1] == [bos_id],
         chat_template=template if isinstance(template, str) else None,
         fingerprint=hashlib.sha256(source.read_bytes()).hexdigest()[:32],
-        backend=plain,
-        backend_special=lambda: recognising,
+        encode=encoder(plain),
+        encode_special=encoder(whole),
     )
+
+
+def _folder_tokenizer(source: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(source))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"{source} can't be read ({error}); download it again") from error
+
+
+def _content(token: object) -> str:
+    """A token's text, which configs write as such or in a record."""
+    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _json(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return value
+    """A file's object; empty where there is no such file."""
+    try:
+        value = json.loads(path.read_text()) if path.exists() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"can't read {path}: {error}; download it again") from error
+    return value if isinstance(value, dict) else {}
+
+
+def encoder(backend: tokenizers.Tokenizer) -> Encoder:
+    """The ids that a `tokenizers` object gives a text."""
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    return encode
+
+
+def recognising(special: Mapping[str, int], encode: Encoder) -> Encoder:
+    """Special tokens whole wherever they stand, the longest first; what is between them as `encode` takes it."""
+    names = {name: i for name, i in special.items() if name}
+    if not names:
+        return encode
+    lengths = sorted({len(name) for name in names}, reverse=True)
+    starts = re.compile("[" + re.escape("".join({name[0] for name in names})) + "]")
+
+    def encode_special(text: str) -> list[int]:
+        ids: list[int] = []
+        done = at = 0
+        while found := starts.search(text, at):
+            begin = found.start()
+            name = next((text[begin : begin + n] for n in lengths if text[begin : begin + n] in names), None)
+            if name is None:
+                at = begin + 1
+                continue
+            if begin > done:
+                ids += encode(text[done:begin])
+            ids.append(names[name])
+            done = at = begin + len(name)
+        if done < len(text):
+            ids += encode(text[done:])
+        return ids
+
+    return encode_special
 
 
 def _visible_bytes() -> dict[str, int]:
@@ -169,17 +230,22 @@ def _from_visible(token: str) -> bytes:
         return token.encode()
 
 
+_BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
 def _from_piece(token: str) -> bytes:
-    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-        return bytes([int(token[3:5], 16)])
-    return token.replace(_SPACE, " ").encode()
+    if token.startswith("<0x") and (byte := _BYTE_PIECE.fullmatch(token)):
+        return bytes([int(byte[1], 16)])
+    return token.replace(SPACE, " ").encode()
 
 
-def _byte_level(tokens: list[str], merges: list[str], pre: str) -> tokenizers.Tokenizer:
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    made = tokenizers.Tokenizer(
-        models.BPE({t: i for i, t in enumerate(tokens)}, pairs, ignore_merges=pre in {"llama-bpe", "llama3"})
-    )
+def _byte_level(file: GgufFile, tokens: list[str], types: list[int], pre: str) -> Encoder:
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in file.get("tokenizer.ggml.merges"))]
+    try:
+        model = models.BPE({token: i for i, token in enumerate(tokens)}, pairs, ignore_merges=pre in _WHOLE_WORDS)
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"{file.path}: its merges don't fit its tokens ({error}). Download it again.") from error
+    made = tokenizers.Tokenizer(model)
     if pre in _SINGLE_DIGITS:
         steps = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     elif pre in _PATTERNS:
@@ -192,34 +258,31 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str) -> tokenizers.To
         raise ModelError(f"the pre-tokenizer '{pre}' is not supported; supported are {known}")
     made.pre_tokenizer = pre_tokenizers.Sequence(steps)
     made.decoder = decoders.ByteLevel()
-    return made
+    return encoder(_with_user_defined(made, tokens, types))
 
 
-def _sentencepiece(tokens: list[str], types: list[int], scores: Any, space_prefix: bool) -> tokenizers.Tokenizer:
-    """BPE whose merges are every way to put a piece together, best score first."""
-    ids = {token: i for i, token in enumerate(tokens)}
-    score = dict(zip(tokens, map(float, scores), strict=True))
-    normal = {token for token, what in zip(tokens, types, strict=True) if what == _NORMAL}
-    merges: list[tuple[str, str]] = []
-    for piece in sorted(normal, key=score.__getitem__, reverse=True):
-        cuts = [
-            (left, piece[cut:])
-            for cut in range(1, len(piece))
-            if (left := piece[:cut]) in normal and piece[cut:] in normal
-        ]
-        merges += sorted(cuts, key=lambda pair: (ids[pair[0]], ids[pair[1]])) if len(cuts) > 1 else cuts
-    unknown = next((t for t in ("<unk>",) if t in ids), None)
-    made = tokenizers.Tokenizer(models.BPE(ids, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
-    steps = [normalizers.Prepend(_SPACE)] if space_prefix else []
-    made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
-    return made
+def _sentencepiece(file: GgufFile, tokens: list[str], types: list[int]) -> Encoder:
+    """Built at the first use: a backend that is given ids needs no encoder, and large vocabularies take half a second."""
+    scores = file.get("tokenizer.ggml.scores")
+    if len(scores) != len(tokens):
+        raise ModelError(f"{file.path} has {len(scores):,} scores for {len(tokens):,} tokens. Download it again.")
+    prefix = bool(file.get("tokenizer.ggml.add_space_prefix", True))
+    made: list[Encoder] = []
+
+    def encode(text: str) -> list[int]:
+        if not made:
+            normal = [i for i, what in enumerate(types) if what == _NORMAL]
+            unknown = "<unk>" if "<unk>" in tokens else None
+            built = sentencepiece.build(tokens, normal, scores, unknown, prefix)
+            made.append(encoder(_with_user_defined(built, tokens, types)))
+        return made[0](text)
+
+    return encode
 
 
-def _with_added(base: tokenizers.Tokenizer, user_defined: list[str], special: list[str]) -> tokenizers.Tokenizer:
-    """A copy of `base` that takes these tokens whole wherever they stand."""
-    made = tokenizers.Tokenizer.from_str(base.to_str()) if special else base
-    if user_defined:
-        made.add_tokens([AddedToken(token, normalized=_SPACE in token) for token in user_defined])
-    if special:
-        made.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+def _with_user_defined(made: tokenizers.Tokenizer, tokens: list[str], types: list[int]) -> tokenizers.Tokenizer:
+    """These tokens are taken whole wherever they stand."""
+    chosen = [token for token, what in zip(tokens, types, strict=True) if what == _USER_DEFINED]
+    if chosen:
+        made.add_tokens([AddedToken(token, normalized=SPACE in token) for token in chosen])
     return made

@@ -12,7 +12,8 @@ import pytest
 import regex
 from hypothesis import given, settings, strategies as st
 
-from sapwood.errors import ModelError
+from sapwood.errors import InvalidRequest, ModelError
+from sapwood.runtime import sentencepiece
 from sapwood.runtime.models.gguf import GgufFile
 from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -159,7 +160,8 @@ def test_gemma3_equals_plain_sentencepiece_on_ten_thousand_texts(gemma3: Tokeniz
 def test_bytes_and_streams_give_the_text_back(which: str, text: str, cut: int, request: pytest.FixtureRequest) -> None:
     tokenizer: Tokenizer = request.getfixturevalue(which)
     single = {coded for coded in tokenizer.token_bytes if len(coded) == 1}
-    text = "".join(c for c in text if all(bytes([b]) in single for b in c.encode()))  # SmolLM2 lacks some control bytes
+    # SmolLM2 lacks some control bytes; SentencePiece writes U+2581 for a space, and so can't tell the two apart.
+    text = "".join(c for c in text.replace("\u2581", " ") if all(bytes([b]) in single for b in c.encode()))
     ids = tokenizer.encode(text)
     assert b"".join(tokenizer.token_bytes[i] for i in ids) == text.encode()
     assert tokenizer.decode(ids) == text
@@ -177,30 +179,51 @@ def test_special_tokens_count_only_where_asked(smollm2: Tokenizer) -> None:
     assert end in smollm2.eos_ids
 
 
+@pytest.mark.parametrize("which", ["smollm2", "gemma3"])
+def test_special_tokens_in_a_text_are_those_that_the_library_finds(which: str, request: pytest.FixtureRequest) -> None:
+    import tokenizers
+
+    tokenizer: Tokenizer = request.getfixturevalue(which)
+    pieces = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 1 << 20}, unk_token="?"))
+    pieces.add_special_tokens([tokenizers.AddedToken(name, normalized=False) for name in tokenizer.special])
+    rng, names = random.Random(3), [*tokenizer.special, "<", "<|im_", "end|>", "<unused1"]
+    for _ in range(500):
+        text = "".join(rng.choice([rng.choice(names), random_text(rng)]) for _ in range(6))
+        found = pieces.encode(
+            text
+        )  # a WordLevel of nothing: what isn't special is unknown, one piece between two others
+        expected = []
+        for token, (begin, end) in zip(found.tokens, found.offsets, strict=True):
+            special = tokenizer.special.get(token)
+            expected += tokenizer.encode(text[begin:end]) if special is None else [special]
+        assert tokenizer.encode(text, special=True) == expected, repr(text)
+
+
+def test_half_a_character_is_refused(smollm2: Tokenizer) -> None:
+    with pytest.raises(InvalidRequest, match="character 2 is half"):
+        smollm2.encode("a\u00e4\ud800b")
+
+
+def test_gemma_s_merges_come_from_the_cache_and_survive_its_loss(
+    gemma3_path: Path, gemma3: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = gemma3.encode("Two words, 2 more")
+    monkeypatch.setenv("SAPWOOD_HOME", str(tmp_path))
+    assert load_tokenizer(gemma3_path).encode("Two words, 2 more") == expected
+    (kept,) = (tmp_path / "tokenizers").iterdir()
+    monkeypatch.setattr(sentencepiece, "derive", None)
+    assert load_tokenizer(gemma3_path).encode("Two words, 2 more") == expected
+    monkeypatch.undo()
+    monkeypatch.setenv("SAPWOOD_HOME", str(tmp_path))
+    kept.write_bytes(kept.read_bytes()[:1000])
+    assert load_tokenizer(gemma3_path).encode("Two words, 2 more") == expected
+    assert kept.stat().st_size > 1000
+
+
 def test_the_first_token_comes_once_where_the_model_wants_one(smollm2: Tokenizer, gemma3: Tokenizer) -> None:
     assert gemma3.encode("<bos>hi", special=True, bos=True) == gemma3.encode("hi", bos=True)
     assert gemma3.encode("hi", bos=True)[0] == gemma3.bos_id
     assert smollm2.encode("hi", bos=True) == smollm2.encode("hi")
-
-
-def test_chat_templates_are_the_reference_s(smollm2: Tokenizer) -> None:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    conversations = [
-        [{"role": "user", "content": "Hi"}],
-        [
-            {"role": "system", "content": "S"},
-            {"role": "user", "content": "a\n b"},
-            {"role": "assistant", "content": "c"},
-        ],
-    ]
-    for messages in conversations:
-        for prompt in (True, False):
-            ours = smollm2.render(messages, add_generation_prompt=prompt)
-            (theirs,), _ = render_jinja_template(
-                [messages], chat_template=smollm2.chat_template, add_generation_prompt=prompt
-            )
-            assert ours == theirs
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, smollm2_path: Path) -> None:
