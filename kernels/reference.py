@@ -46,11 +46,11 @@ def rotate(x: Tensor, positions: Tensor, rope: Rope) -> Tensor:
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None) -> Tensor:
     """One row's attention: q [heads, dim] over keys and values [positions, kv_heads, dim]."""
-    group = q.shape[0] // keys.shape[1]
-    scores = torch.einsum("hd,nhd->hn", q, keys.repeat_interleave(group, 1)) * scale
+    grouped = q.view(keys.shape[1], -1, q.shape[1])  # [kv_heads, heads that share its keys, dim]
+    scores = torch.einsum("kgd,nkd->kgn", grouped, keys) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    return torch.einsum("hn,nhd->hd", scores.softmax(-1), values.repeat_interleave(group, 1))
+    return torch.einsum("kgn,nkd->kgd", scores.softmax(-1), values).reshape(q.shape)
 
 
 def visible_slots(batch: Batch) -> list[NDArray[np.int32]]:
