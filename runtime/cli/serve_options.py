@@ -59,6 +59,10 @@ RequestTimeout = Annotated[
     float | None,
     _option(LIMITS, "request-timeout", "Seconds a request may take if it names none. Default: no limit.", min=0.1),
 ]
+HeaderTimeout = Annotated[
+    float,
+    _option(LIMITS, "header-timeout", "Seconds a client may take to send its headers; then it is cut off.", min=0.1),
+]
 KeepAlive = Annotated[int, _option(LIMITS, "keep-alive", "Seconds an idle connection stays open.", min=0)]
 DrainTimeout = Annotated[
     float, _option(LIMITS, "drain-timeout", "Seconds that running requests get to finish on SIGTERM.", min=0)

@@ -23,6 +23,7 @@ class ServerConfig(msgspec.Struct, kw_only=True, frozen=True):
     max_body: int = 16 * 2**20  # bytes
     max_concurrency: int = 1024  # requests in the server at once; more get 429
     request_timeout: float | None = None  # seconds, for requests that name none
+    header_timeout: float = 10.0  # seconds a client may take to send the headers of a request
     keep_alive: int = 30  # seconds an idle connection stays open
     drain_timeout: float = 30.0  # seconds running requests get on SIGTERM
     access_log: bool = False

@@ -10,6 +10,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from fastapi import FastAPI
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.server.app import create_app
 from sapwood.runtime.server.config import ServerConfig
+from sapwood.runtime.server.connection import BoundedConnection
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -87,7 +89,12 @@ class _Server(uvicorn.Server):
 def server_of(client: Client, config: ServerConfig, ready: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """A server for `client`, to be run on a socket from `listen`. `ready` is called once requests are taken."""
     app = create_app(client, config)
-    settings: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
+    settings: dict[str, Any] = {
+        "ssl_certfile": config.tls_cert,
+        "ssl_keyfile": config.tls_key,
+        "http": partial(BoundedConnection, patience=config.header_timeout),
+        "ws": "none",
+    }
     try:
         uvicorn_config = uvicorn.Config(
             app,

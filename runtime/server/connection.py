@@ -1,0 +1,81 @@
+"""One HTTP connection, with a limit on how long a client may take to send a request: headers and body, byte by byte or not.
+
+uvicorn ends connections that idle between requests, but its clock stops at the first byte of the next one and isn't set
+for the first request at all: who sends a header every few seconds would keep a connection for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from sapwood.runtime.server.errors import ApiError, JsonResponse, refusal_of
+
+MIN_RATE = 1000  # bytes a second that a body must come with, on average, beyond the first `patience` seconds
+
+
+class BoundedConnection(H11Protocol):
+    """Cuts off a client whose headers aren't complete `patience` seconds after it connected or began to send them.
+
+    A body gets `patience` seconds and one more for each MIN_RATE bytes that came.
+    """
+
+    def __init__(self, *args: Any, patience: float, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self._patience = patience
+        self._awaited: Literal["head", "body"] | None = None
+        self._since = 0.0  # when the wait began, in the loop's time
+        self._num_bytes = 0  # that came since
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await("head", 0)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        state = self.conn.their_state
+        self._await("head" if state is h11.IDLE else "body" if state is h11.SEND_BODY else None, len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await(None, 0)
+        super().connection_lost(exc)
+
+    def _await(self, what: Literal["head", "body"] | None, num_bytes: int) -> None:
+        """Bytes came, and `what` is still to come; the clock goes on where that is what was awaited before."""
+        if what is self._awaited:
+            self._num_bytes += num_bytes
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaited = what
+        self._num_bytes = num_bytes
+        self._since = self.loop.time()
+        self._timer = self.loop.call_at(self._due(), self._look) if what else None
+
+    def _due(self) -> float:
+        return self._since + self._patience + (self._num_bytes / MIN_RATE if self._awaited == "body" else 0)
+
+    def _look(self) -> None:
+        """The time is up, unless more of a body came meanwhile."""
+        if self.loop.time() < self._due():
+            self._timer = self.loop.call_at(self._due(), self._look)
+            return
+        if not self.transport.is_closing():
+            if self._awaited == "head" and self._num_bytes and self.conn.our_state is h11.IDLE:
+                self._refuse()
+            self.transport.close()
+
+    def _refuse(self) -> None:
+        message = f"the headers were not complete within {self._patience:g} s; send them at once"
+        answer = JsonResponse(refusal_of(ApiError(408, message, code="slow_headers")).body())
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
