@@ -117,7 +117,7 @@ class Client:
         self._connection.abort(rid)
 
     def generate(self, prompt: Prompt, sampling: Sampling | None = None, **fields: Any) -> Completion:
-        """The whole answer. `fields` are those of `Generate`: namespace, priority, timeout, want_hidden, rid."""
+        """The whole answer. `fields` are those of `Generate`: namespace, priority, timeout, want_hidden, pooling, rid."""
         request = self._request(prompt, sampling, stream=False, **fields)
         return self._assembler().completion(self._wait(request))
 

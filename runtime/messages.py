@@ -56,7 +56,8 @@ class Generate(msgspec.Struct, tag=True, omit_defaults=True):
     priority: int = 0  # higher runs first
     timeout: float | None = None  # seconds from arrival
     stream: bool = True  # False: one Tokens at the end
-    want_hidden: bool = False  # the last token's hidden state, in the final Tokens (embeddings)
+    want_hidden: bool = False  # a hidden state in the final Tokens (embeddings)
+    pooling: Literal["last", "mean"] = "last"  # which: the last token's, or the mean of all of the prompt's
 
 
 class Abort(msgspec.Struct, tag=True):

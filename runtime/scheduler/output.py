@@ -80,6 +80,7 @@ class OutputProcessor:
         self._choosers: dict[RequestState, Chooser] = {}
         self._ends: dict[RequestState, frozenset[int]] = {}
         self._stops: dict[RequestState, StopStrings] = {}
+        self._sums: dict[RequestState, NDArray[np.float64]] = {}  # of hidden states, until all are there
 
     def begin(self, request: RequestState) -> None:
         """A request with its grammar ready, before it is queued. What the grammar forces at the start is appended."""
@@ -98,7 +99,7 @@ class OutputProcessor:
         if sampling.stop:
             self._stops[request] = StopStrings(sampling.stop)
         self._jump(request)
-        if sampling.logprobs is None and sampling.prompt_logprobs is None:
+        if sampling.logprobs is None and sampling.prompt_logprobs is None and not _wants_mean(request):
             request.next_logit = len(request.ids) - 1
 
     def row(self, request: RequestState) -> SampleRow:
@@ -140,6 +141,19 @@ class OutputProcessor:
                 logprobs = request.prompt_logprobs if of_prompt else request.logprobs
                 logprobs.append(Logprob(one.id, one.logprob, one.top[:num_top]))
 
+    def pool(self, request: RequestState, position: int, hidden: NDArray[np.float32]) -> None:
+        """The hidden states [positions, width] from `position` on: keep the last, or add those of the prompt up.
+
+        One by one in float64, so that the mean doesn't depend on how the prompt was cut into steps.
+        """
+        if not _wants_mean(request):
+            request.hidden = hidden[-1].tolist()
+        elif position < request.prompt_len:
+            sums = self._sums.setdefault(request, np.zeros(hidden.shape[1]))
+            for row in hidden[: request.prompt_len - position]:
+                sums += row
+            request.hidden = (sums / request.prompt_len).tolist()
+
     def emit(self, request: RequestState) -> None:
         """Send what is new and can be no part of a stop string."""
         ready = request.num_clear
@@ -170,6 +184,7 @@ class OutputProcessor:
         self._choosers.pop(request, None)
         self._ends.pop(request, None)
         self._stops.pop(request, None)
+        self._sums.pop(request, None)
         self._grammars.finish(request)
 
     def _tokens(self, request: RequestState, ready: int) -> Tokens:
@@ -220,9 +235,15 @@ def _only(token: int, num_words: int) -> NDArray[np.uint32]:
     return mask
 
 
+def _wants_mean(request: RequestState) -> bool:
+    return request.message.want_hidden and request.message.pooling == "mean"
+
+
 def _first_logit(request: RequestState) -> int:
     """The first position whose logits are wanted."""
     sampling = request.message.sampling
     if sampling.prompt_logprobs is not None:
         return max(0, sampling.prompt_logprobs_start - 1)
+    if _wants_mean(request):
+        return 0
     return request.prompt_len if request.only_reads and not request.message.want_hidden else request.prompt_len - 1

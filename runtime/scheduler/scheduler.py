@@ -283,7 +283,7 @@ class Scheduler:
             self._score(wanted)
             end = request.next_logit = wanted.start + len(wanted.outs)
             if output.hidden is not None and request.message.want_hidden:
-                request.hidden = output.hidden[wanted.outs[-1]].tolist()
+                self._output.pool(request, wanted.start, output.hidden[wanted.outs])
             if request.ending is None and end >= len(request.ids):
                 try:
                     rows.append(self._output.row(request))

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: the last token's hidden state, scaled to length one."""
+"""POST /v1/embeddings: the last token's hidden state or the mean of all, scaled to length one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class EmbeddingRequest(msgspec.Struct):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     user: str | None = None
+    pooling: Literal["last", "mean"] | None = None  # beyond OpenAI: of which tokens' hidden states; None: the last
 
 
 decoder = msgspec.json.Decoder(EmbeddingRequest)
@@ -49,7 +50,8 @@ async def answer(service: Service, raw: bytes) -> dict[str, Any]:
 
 async def embed(service: Service, fields: EmbeddingRequest) -> dict[str, Any]:
     """The body of the answer."""
-    vectors, usage = await vectors_of(service, prompts_of(fields.input, service, "input"), fields.dimensions)
+    prompts = prompts_of(fields.input, service, "input")
+    vectors, usage = await vectors_of(service, prompts, fields.dimensions, fields.pooling or "last")
     data = []
     for index, vector in enumerate(vectors):
         encoded = base64.b64encode(vector.tobytes()).decode() if fields.encoding_format == "base64" else vector.tolist()
@@ -62,10 +64,12 @@ async def embed(service: Service, fields: EmbeddingRequest) -> dict[str, Any]:
     return {"object": "list", "model": service.model, "data": data, "usage": tokens}
 
 
-async def vectors_of(service: Service, prompts: list[list[int]], dimensions: int | None) -> tuple[list[Vector], Usage]:
+async def vectors_of(
+    service: Service, prompts: list[list[int]], dimensions: int | None, pooling: Literal["last", "mean"] = "last"
+) -> tuple[list[Vector], Usage]:
     """One vector of length one for each prompt, and what they cost."""
     sampling = Sampling(max_tokens=0, temperature=0.0)
-    jobs = [Job(ids, sampling, want_hidden=True, timeout=service.config.request_timeout) for ids in prompts]
+    jobs = [Job(ids, sampling, pooling=pooling, timeout=service.config.request_timeout) for ids in prompts]
     results = await service.complete_all(jobs)
     vectors = [unit(np.asarray(result.hidden, np.float32), dimensions) for result in results]
     return vectors, total([result.usage for result in results], prompts=len(prompts))

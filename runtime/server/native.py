@@ -87,7 +87,6 @@ class Batch:
             namespace=fields.cache_salt or fields.extra_key or "",
             priority=fields.priority or 0,
             timeout=self.service.config.request_timeout,
-            want_hidden=False,
         )
         rid = _nth(fields.rid, index) or new_id("")
         names = [rid] if n == 1 else [f"{rid}-{i}" for i in range(n)]

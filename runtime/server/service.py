@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.requests import Request
 
@@ -34,7 +34,7 @@ class Job:
     namespace: str = ""
     priority: int = 0
     timeout: float | None = None
-    want_hidden: bool = False
+    pooling: Literal["last", "mean"] | None = None  # the hidden state that is wanted, if any
 
 
 @dataclass
@@ -174,8 +174,8 @@ class Service:
 
     def _fields(self, job: Job) -> dict[str, Any]:
         fields: dict[str, Any] = {"namespace": job.namespace, "priority": job.priority, "timeout": job.timeout}
-        if job.want_hidden:
-            fields["want_hidden"] = True
+        if job.pooling is not None:
+            fields |= {"want_hidden": True, "pooling": job.pooling}
         return fields
 
     @contextmanager
@@ -204,8 +204,7 @@ def samples(job: Job, n: int) -> list[Job]:
     if n == 1:
         return [job]
     return [
-        Job(job.ids, sample(job.sampling, i), job.namespace, job.priority, job.timeout, job.want_hidden)
-        for i in range(n)
+        Job(job.ids, sample(job.sampling, i), job.namespace, job.priority, job.timeout, job.pooling) for i in range(n)
     ]
 
 
