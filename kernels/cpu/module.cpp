@@ -1,6 +1,7 @@
 // Python bindings of the CPU backend.
 #include <nanobind/nanobind.h>
 
+#include "eagle_bind.h"
 #include "gemm_bind.h"
 #include "plain_bind.h"
 #include "plan_bind.h"
@@ -13,5 +14,6 @@ NB_MODULE(_cpu, m) {
     sapwood::bind_gemm(m);
     sapwood::bind_plain(m);
     sapwood::bind_plan(m);
+    sapwood::bind_eagle(m);
     sapwood::bind_sample(m);
 }

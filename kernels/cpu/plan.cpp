@@ -10,13 +10,11 @@
 #include <sys/mman.h>
 #endif
 
+#include "rope.h"
 #include "vector_ops.h"
 
 namespace sapwood {
 namespace {
-
-constexpr int64_t kRowsOfChunk = 4;    // rows that a thread takes at once in loops over rows
-constexpr int64_t kChunksOfThread = 6; // pieces of a matmul for each thread
 
 PackedMatrix described(const EncodedMatrix& source) { return {layout_of(source.format), source.out, source.in, nullptr}; }
 
@@ -68,9 +66,10 @@ Plan::Plan(const DecoderSource& source, int64_t num_slots, int64_t max_rows, int
       captures_(std::move(captures)),
       kv_(source.layers.size() * 2 * size_t(num_slots) * size_t(kv_size_) * sizeof(uint16_t)),
       pool_(threads > 0 ? threads : usable_cores()),
-      int8_inputs_(max_rows, widest_input(source)),
-      bf16_inputs_(max_rows, widest_input(source)) {
+      linear_(pool_, max_rows, widest_input(source)) {
     if (dim_ % 16 != 0 || dim_ > 1024) throw std::invalid_argument("heads must have a multiple of 16 channels, at most 1024");
+    for (int32_t layer : captures_)
+        if (layer < 0 || size_t(layer) > source.layers.size()) throw std::invalid_argument("a captured layer is out of range");
     if (heads_ / kv_heads_ > 64 || heads_ % kv_heads_) throw std::invalid_argument("at most 64 query heads may share a key head");
     // All packed matrices lie in one piece of memory.
     std::vector<std::pair<PackedMatrix*, const EncodedMatrix*>> parts;
@@ -129,58 +128,14 @@ Plan::Plan(const DecoderSource& source, int64_t num_slots, int64_t max_rows, int
     attention_scratch_.assign(size_t(pool_.size()), Floats(size_t(attention_scratch(dim_))));
 }
 
-template <typename F>
-void Plan::each_row(int64_t rows, F&& f) {
-    if (rows <= kRowsOfChunk) {
-        for (int64_t row = 0; row < rows; ++row) f(row, 0);
-        return;
-    }
-    pool_.run((rows + kRowsOfChunk - 1) / kRowsOfChunk, [&](int64_t chunk, int thread) {
-        for (int64_t row = chunk * kRowsOfChunk; row < std::min(rows, (chunk + 1) * kRowsOfChunk); ++row) f(row, thread);
-    });
-}
-
-void Plan::begin_inputs(std::initializer_list<const PackedMatrix*> readers, int64_t rows, int64_t in) {
-    int8_used_ = bf16_used_ = false;
-    for (const PackedMatrix* matrix : readers) (matrix->layout.is_bf16() ? bf16_used_ : int8_used_) = true;
-    if (int8_used_) int8_inputs_.reset(Activations::Kind::int8, rows, in);
-    if (bf16_used_) bf16_inputs_.reset(Activations::Kind::bf16, rows, in);
-}
-
-void Plan::set_input(int64_t row, const float* x) {
-    if (int8_used_) int8_inputs_.set_row(row, x);
-    if (bf16_used_) bf16_inputs_.set_row(row, x);
-}
-
-void Plan::multiply(std::initializer_list<Product> products, int64_t, float* target, int64_t stride, bool accumulate) {
-    int64_t columns = 0;
-    for (const Product& product : products) columns += product.matrix->out;
-    const int64_t wanted = pool_.size() * kChunksOfThread;
-    const int64_t width = std::max<int64_t>(kBlockOutputs, (columns / wanted + kBlockOutputs - 1) / kBlockOutputs * kBlockOutputs);
-    int64_t chunks = 0;
-    for (const Product& product : products) chunks += (product.matrix->out + width - 1) / width;
-    pool_.run(chunks, [&](int64_t chunk, int) {
-        const Product* product = products.begin();
-        for (int64_t here; chunk >= (here = (product->matrix->out + width - 1) / width); ++product) chunk -= here;
-        const PackedMatrix& matrix = *product->matrix;
-        const Activations& inputs = matrix.layout.is_bf16() ? bf16_inputs_ : int8_inputs_;
-        gemm(matrix, inputs, target + product->column, stride, chunk * width, std::min(matrix.out, (chunk + 1) * width),
-             accumulate);
-    });
-}
-
 void Plan::rotations(const BatchView& batch) {
     for (size_t i = 0; i < ropes_.size(); ++i) {
         const RopeSource& rope = ropes_[i];
         const size_t half = rope.inv_freq.size();
         cos_sin_[i].resize(std::max(cos_sin_[i].size(), size_t(batch.rows) * 2 * half));
-        each_row(batch.rows, [&](int64_t row, int) {
+        linear_.each_row(batch.rows, [&](int64_t row, int) {
             float* at = cos_sin_[i].data() + size_t(row) * 2 * half;
-            for (size_t k = 0; k < half; ++k) {
-                const float angle = float(batch.positions[row]) * rope.inv_freq[k];
-                at[k] = std::cos(angle) * rope.magnitude;
-                at[half + k] = std::sin(angle) * rope.magnitude;
-            }
+            rope_angles(rope.inv_freq.data(), int64_t(half), batch.positions[row], rope.magnitude, at, at + half);
         });
     }
 }
@@ -235,13 +190,7 @@ void Plan::finish_qkv(const Layer& layer, const BatchView& batch, int64_t row) {
         float* x = qkv + head * dim_;
         const Floats& norm = head < heads_ ? layer.q_norm : layer.k_norm;
         if (!norm.empty()) ops.rms_norm(x, norm.data(), eps_, dim_, x);
-        const int64_t step = rope.interleaved ? 2 : 1, apart = rope.interleaved ? 1 : half;
-        for (int64_t k = 0; k < half; ++k) {
-            float &a = x[k * step], &b = x[k * step + apart];
-            const float first = a, second = b;
-            a = first * cos[k] - second * sin[k];
-            b = second * cos[k] + first * sin[k];
-        }
+        rotate_head(x, half, rope.interleaved, cos, sin);
         if (head < heads_)
             for (int64_t d = 0; d < dim_; ++d) x[d] *= attn_scale_;
     }
@@ -254,12 +203,12 @@ void Plan::finish_qkv(const Layer& layer, const BatchView& batch, int64_t row) {
 
 void Plan::add_output(const PackedMatrix& matrix, const Floats& post_norm, int64_t rows) {
     if (post_norm.empty()) {
-        multiply({{&matrix, 0}}, rows, x_.data(), hidden_, true);
+        linear_.multiply({{&matrix, 0}}, x_.data(), hidden_, true);
         return;
     }
-    multiply({{&matrix, 0}}, rows, part_.data(), hidden_, false);
+    linear_.multiply({{&matrix, 0}}, part_.data(), hidden_);
     const VectorOps& ops = vector_ops();
-    each_row(rows, [&](int64_t row, int) {
+    linear_.each_row(rows, [&](int64_t row, int) {
         float* part = part_.data() + row * hidden_;
         ops.rms_norm(part, post_norm.data(), eps_, hidden_, part);
         ops.add(x_.data() + row * hidden_, part, hidden_);
@@ -269,71 +218,76 @@ void Plan::add_output(const PackedMatrix& matrix, const Floats& post_norm, int64
 void Plan::attention(const Layer& layer, const BatchView& batch) {
     const VectorOps& ops = vector_ops();
     const int64_t rows = batch.rows, q_size = heads_ * dim_, width = q_size + 2 * kv_size_;
-    begin_inputs({&layer.wq, &layer.wk, &layer.wv}, rows, hidden_);
-    each_row(rows, [&](int64_t row, int thread) {
+    linear_.begin({&layer.wq, &layer.wk, &layer.wv}, rows, hidden_);
+    linear_.each_row(rows, [&](int64_t row, int thread) {
         float* normed = row_scratch_[size_t(thread)].data();
         ops.rms_norm(x_.data() + row * hidden_, layer.attn_norm.data(), eps_, hidden_, normed);
-        set_input(row, normed);
+        linear_.set(row, normed);
     });
-    multiply({{&layer.wq, 0}, {&layer.wk, q_size}, {&layer.wv, q_size + kv_size_}}, rows, qkv_.data(), width, false);
-    each_row(rows, [&](int64_t row, int) { finish_qkv(layer, batch, row); });
+    linear_.multiply({{&layer.wq, 0}, {&layer.wk, q_size}, {&layer.wv, q_size + kv_size_}}, qkv_.data(), width);
+    linear_.each_row(rows, [&](int64_t row, int) { finish_qkv(layer, batch, row); });
     for (const auto& [window, work] : attention_work_)
         if (window == layer.window)
             work.run(pool_, {qkv_.data(), width, layer.keys, layer.values, attn_softcap_}, partials_.data(),
                      attention_scratch_, mixed_.data());
-    begin_inputs({&layer.wo}, rows, q_size);
-    each_row(rows, [&](int64_t row, int) { set_input(row, mixed_.data() + row * q_size); });
+    linear_.begin({&layer.wo}, rows, q_size);
+    linear_.each_row(rows, [&](int64_t row, int) { linear_.set(row, mixed_.data() + row * q_size); });
     add_output(layer.wo, layer.post_attn_norm, rows);
 }
 
 void Plan::feed_forward(const Layer& layer, int64_t rows) {
     const VectorOps& ops = vector_ops();
     const int64_t ffn = layer.down.in;
-    begin_inputs({&layer.gate, &layer.up}, rows, hidden_);
-    each_row(rows, [&](int64_t row, int thread) {
+    linear_.begin({&layer.gate, &layer.up}, rows, hidden_);
+    linear_.each_row(rows, [&](int64_t row, int thread) {
         float* normed = row_scratch_[size_t(thread)].data();
         ops.rms_norm(x_.data() + row * hidden_, layer.ffn_norm.data(), eps_, hidden_, normed);
-        set_input(row, normed);
+        linear_.set(row, normed);
     });
-    multiply({{&layer.gate, 0}, {&layer.up, ffn}}, rows, wide_.data(), 2 * ffn, false);
-    begin_inputs({&layer.down}, rows, ffn);
-    each_row(rows, [&](int64_t row, int thread) {
+    linear_.multiply({{&layer.gate, 0}, {&layer.up, ffn}}, wide_.data(), 2 * ffn);
+    linear_.begin({&layer.down}, rows, ffn);
+    linear_.each_row(rows, [&](int64_t row, int thread) {
         float* act = row_scratch_[size_t(thread)].data();
         const float* gate = wide_.data() + row * 2 * ffn;
         (gelu_ ? ops.gelu_mul : ops.silu_mul)(gate, gate + ffn, ffn, act);
-        set_input(row, act);
+        linear_.set(row, act);
     });
     add_output(layer.down, layer.post_ffn_norm, rows);
+}
+
+void Plan::capture(size_t layer, int64_t rows, float* features) {
+    const int64_t count = int64_t(captures_.size());
+    for (int64_t c = 0; features && c < count; ++c)
+        if (size_t(captures_[size_t(c)]) == layer)
+            for (int64_t row = 0; row < rows; ++row)
+                std::memcpy(features + (row * count + c) * hidden_, x_.data() + row * hidden_, size_t(hidden_) * sizeof(float));
 }
 
 void Plan::run(const BatchView& batch, float* logits, float* hidden, float* features) {
     const VectorOps& ops = vector_ops();
     prepare(batch);
-    each_row(batch.rows, [&](int64_t row, int) {
+    linear_.each_row(batch.rows, [&](int64_t row, int) {
         float* x = x_.data() + row * hidden_;
         dequantize_row(embed_, batch.ids[row], x);
         if (embed_scale_ != 1.0f)
             for (int64_t k = 0; k < hidden_; ++k) x[k] *= embed_scale_;
     });
     for (size_t i = 0; i < layers_.size(); ++i) {
-        for (size_t c = 0; c < captures_.size(); ++c)
-            if (size_t(captures_[c]) == i && features)
-                for (int64_t row = 0; row < batch.rows; ++row)
-                    std::memcpy(features + (row * int64_t(captures_.size()) + int64_t(c)) * hidden_,
-                                x_.data() + row * hidden_, size_t(hidden_) * sizeof(float));
+        capture(i, batch.rows, features);
         attention(layers_[i], batch);
         feed_forward(layers_[i], batch.rows);
     }
+    capture(layers_.size(), batch.rows, features);
     if (!batch.outputs) return;
-    begin_inputs({&head_}, batch.outputs, hidden_);
-    each_row(batch.outputs, [&](int64_t out, int thread) {
+    linear_.begin({&head_}, batch.outputs, hidden_);
+    linear_.each_row(batch.outputs, [&](int64_t out, int thread) {
         float* normed = hidden ? hidden + out * hidden_ : row_scratch_[size_t(thread)].data();
         ops.rms_norm(x_.data() + int64_t(batch.output_rows[out]) * hidden_, final_norm_.data(), eps_, hidden_, normed);
-        set_input(out, normed);
+        linear_.set(out, normed);
     });
-    multiply({{&head_, 0}}, batch.outputs, logits, vocab_, false);
+    linear_.multiply({{&head_, 0}}, logits, vocab_);
     if (logit_softcap_ > 0)
-        each_row(batch.outputs, [&](int64_t out, int) { ops.softcap(logits + out * vocab_, logit_softcap_, vocab_); });
+        linear_.each_row(batch.outputs, [&](int64_t out, int) { ops.softcap(logits + out * vocab_, logit_softcap_, vocab_); });
 }
 
 void Plan::read(const int32_t* slots, int64_t count, uint8_t* records) const {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention.h"
-#include "gemm.h"
+#include "linear.h"
 #include "pack.h"
 #include "pool.h"
 
@@ -87,6 +87,7 @@ class Plan {
    public:
     Plan(const DecoderSource& source, int64_t num_slots, int64_t max_rows, int threads, std::vector<int32_t> captures);
 
+    // captures: layers whose input is wanted, 0 .. the number of layers, which stands for what leaves the last one.
     // logits [outputs][vocab]; hidden [outputs][hidden] and features [rows][captures * hidden] may be null.
     void run(const BatchView& batch, float* logits, float* hidden, float* features);
 
@@ -97,6 +98,9 @@ class Plan {
     int64_t num_captures() const { return int64_t(captures_.size()); }
     int threads() const { return pool_.size(); }
     size_t weight_bytes() const { return weights_->size(); }
+    const PackedMatrix& embedding() const { return embed_; }
+    float embed_scale() const { return embed_scale_; }
+    ThreadPool& pool() { return pool_; }  // between runs
     int64_t record_bytes() const { return int64_t(layers_.size()) * 2 * kv_size_ * 2; }
     void read(const int32_t* slots, int64_t count, uint8_t* records) const;
     void write(const int32_t* slots, int64_t count, const uint8_t* records);
@@ -108,25 +112,14 @@ class Plan {
         int32_t window, rope;
         uint16_t *keys, *values;  // float16 [slots][kv_size]
     };
-    // A matrix and where its product goes: columns from `column` on of the target.
-    struct Product {
-        const PackedMatrix* matrix;
-        int64_t column;
-    };
-
+    // Keep what enters this layer (or leaves the last one) if it is captured.
+    void capture(size_t layer, int64_t rows, float* features);
     void prepare(const BatchView& batch);
     void rotations(const BatchView& batch);
     void attention(const Layer& layer, const BatchView& batch);
     void feed_forward(const Layer& layer, int64_t rows);
     void finish_qkv(const Layer& layer, const BatchView& batch, int64_t row);
     void add_output(const PackedMatrix& matrix, const Floats& post_norm, int64_t rows);
-    // target[rows][stride] (+)= inputs @ matrix.T, all products in one parallel loop.
-    void multiply(std::initializer_list<Product> products, int64_t rows, float* target, int64_t stride, bool accumulate);
-    // Say which matrices will read the inputs; then set_input() for every row.
-    void begin_inputs(std::initializer_list<const PackedMatrix*> readers, int64_t rows, int64_t in);
-    void set_input(int64_t row, const float* x);
-    template <typename F>
-    void each_row(int64_t rows, F&& f);
 
     int32_t heads_, kv_heads_, dim_, hidden_, vocab_, ffn_, kv_size_;
     float eps_, attn_scale_, embed_scale_, attn_softcap_, logit_softcap_;
@@ -142,8 +135,7 @@ class Plan {
     ThreadPool pool_;
 
     // Buffers of one run.
-    Activations int8_inputs_, bf16_inputs_;
-    bool int8_used_ = false, bf16_used_ = false;
+    Linear linear_;
     Floats x_, qkv_, mixed_, wide_, part_;      // [rows][hidden | q + 2 kv | heads * dim | 2 ffn | hidden]
     std::vector<Floats> cos_sin_;               // per rope: [rows][2][half]
     std::vector<Floats> row_scratch_;           // per thread

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "plan.h"
+#include "batch_view.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -17,7 +17,6 @@ using namespace nb::literals;
 namespace sapwood {
 namespace {
 
-using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using MutableBytes2 = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -29,27 +28,11 @@ EncodedMatrix encoded(const std::string& format_name, Bytes2 rows, int64_t in) {
     return matrix;
 }
 
-void check(bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument(what);
-}
-
 // What a kernel would read or write out of bounds must be refused here: the plan itself doesn't look.
 BatchView checked_view(const Plan& plan, Ints ids, Ints positions, Ints slots, Ints sequences, const std::vector<Ints>& tables,
                        Ints output_rows, const std::vector<std::tuple<int32_t, int32_t, Masks>>& drafts) {
-    BatchView view;
+    BatchView view = checked_rows(plan, ids, positions, slots, sequences, tables);
     const size_t rows = ids.shape(0);
-    check(int64_t(rows) <= plan.max_rows(), "the batch has more rows than the plan was made for");
-    check(positions.shape(0) == rows && slots.shape(0) == rows && sequences.shape(0) == rows,
-          "ids, positions, slots and sequences must be equally long");
-    view.rows = int64_t(rows);
-    view.ids = ids.data();
-    view.positions = positions.data();
-    view.slots = slots.data();
-    view.sequences = sequences.data();
-    for (const Ints& table : tables) {
-        view.tables.push_back(table.data());
-        view.table_lens.push_back(int32_t(table.shape(0)));
-    }
     std::vector<int32_t> draft_of(tables.size(), -1);
     for (const auto& [sequence, start, ancestors] : drafts) {
         check(sequence >= 0 && size_t(sequence) < tables.size(), "a draft is of no sequence");
@@ -60,9 +43,6 @@ BatchView checked_view(const Plan& plan, Ints ids, Ints positions, Ints slots, I
     std::vector<int32_t> needed(tables.size(), 0);  // entries of each table that its rows read
     for (size_t row = 0; row < rows; ++row) {
         const int32_t sequence = sequences.data()[row], position = positions.data()[row];
-        check(sequence >= 0 && size_t(sequence) < tables.size(), "a row is of no sequence");
-        check(ids.data()[row] >= 0 && ids.data()[row] < plan.vocab(), "a token id is out of range");
-        check(slots.data()[row] >= -1 && slots.data()[row] < plan.num_slots(), "a slot is out of range");
         const int32_t length = view.table_lens[size_t(sequence)];
         if (const int32_t draft = draft_of[size_t(sequence)]; draft >= 0) {
             const auto& [_, start, ancestors] = drafts[size_t(draft)];

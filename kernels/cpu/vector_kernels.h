@@ -105,6 +105,17 @@ void forbid(float* x, const uint32_t* mask, int64_t n) {
         [&](int64_t i) { x[i] = is_set(mask, i) ? x[i] : kMinusInfinity; });
 }
 
+float exp_total(const float* x, float maximum, int64_t n) {
+    Lanes sum = all(0.0f);
+    const int64_t wide_end = n / 16 * 16;
+    for (int64_t i = 0; i < wide_end; i += 16) sum = sum + exp(load(x + i) - all(maximum));
+    float lanes[16], total = 0.0f;
+    store(lanes, sum);
+    for (float lane : lanes) total += lane;
+    for (int64_t i = wide_end; i < n; ++i) total += std::exp(x[i] - maximum);
+    return total;
+}
+
 // 16 rows of 16 floats, transposed: out[c * out_stride + r] = rows[r][c].
 #if defined(__AVX512F__)
 inline void transpose16(const Lanes (&rows)[16], float* out, int64_t out_stride) {
@@ -328,7 +339,7 @@ void attention_merge(const float* partials, int64_t stride, int count, int64_t d
 }
 
 constexpr VectorOps kVectorOps = {rms_norm,      add,    silu_mul,       gelu_mul,       to_half, softcap,
-                                  masked_argmax, forbid, attention_tile, attention_merge};
+                                  masked_argmax, forbid, exp_total,      attention_tile, attention_merge};
 
 }  // namespace
 }  // namespace sapwood

@@ -46,6 +46,8 @@ struct VectorOps {
     int64_t (*masked_argmax)(const float* x, const uint32_t* mask, int64_t n);
     // x = minus infinity where the mask's bits are not set
     void (*forbid)(float* x, const uint32_t* mask, int64_t n);
+    // The sum of exp(x - maximum) over n values.
+    float (*exp_total)(const float* x, float maximum, int64_t n);
     void (*attention_tile)(const AttentionTile& tile);
     // Merge `count` partials [dim + 2] that lie `stride` floats apart, in order, into out [dim].
     void (*attention_merge)(const float* partials, int64_t stride, int count, int64_t dim, float* out);
