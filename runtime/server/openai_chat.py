@@ -16,7 +16,7 @@ from sapwood.runtime.server.errors import JsonResponse
 from sapwood.runtime.server.fields import decode, read
 from sapwood.runtime.server.logprobs import chat_logprobs
 from sapwood.runtime.server.openapi import body
-from sapwood.runtime.server.reader import Part, Plain, Reader
+from sapwood.runtime.server.reader import Part, Plain, Reader, num_reasoning
 from sapwood.runtime.server.service import Service, new_id, service_of, total, usage_body
 from sapwood.runtime.server.sse import DONE, Events, encode, event, stream, while_connected
 
@@ -55,12 +55,17 @@ class Answer:
 
     def whole(self, results: list[Completion]) -> dict[str, Any]:
         """The body of an answer that isn't streamed."""
-        choices = [self._choice(index, result) for index, result in enumerate(results)]
-        usage = usage_body(total([result.usage for result in results]))
+        readers = [self.chat.reader() for _ in results]
+        choices = [self._choice(index, *one) for index, one in enumerate(zip(readers, results, strict=True))]
+        counts = [self._num_reasoning(reader, result.ids) for reader, result in zip(readers, results, strict=True)]
+        usage = usage_body(total([result.usage for result in results]), sum(counts))
         return {**self._head("chat.completion"), "choices": choices, "usage": usage}
 
-    def _choice(self, index: int, result: Completion) -> dict[str, Any]:
-        message = message_of(self.chat.reader(), result.text)
+    def _num_reasoning(self, reader: Reader, ids: list[int]) -> int:
+        return num_reasoning(reader, ids, self.service.tokenizer.token_bytes)
+
+    def _choice(self, index: int, reader: Reader, result: Completion) -> dict[str, Any]:
+        message = message_of(reader, result.text)
         logprobs = None
         if self.chat.fields.logprobs:
             logprobs = {"content": chat_logprobs(result.logprobs, self.service.names), "refusal": None}
@@ -74,7 +79,9 @@ class Answer:
         """The events of a streamed answer."""
         head = encode(self._head("chat.completion.chunk"))[:-1] + b',"choices":[{"index":'
         usages: list[Usage | None] = [None] * len(self.chat.jobs)
-        writers = [DeltaWriter(head, index, self.chat.reader()) for index in range(len(self.chat.jobs))]
+        readers = [self.chat.reader() for _ in self.chat.jobs]
+        writers = [DeltaWriter(head, index, reader) for index, reader in enumerate(readers)]
+        ids: list[list[int]] = [[] for _ in self.chat.jobs]
         with_logprobs = bool(self.chat.fields.logprobs)
         async with aclosing(self.service.stream_all(self.chat.jobs)) as chunks:
             async for index, chunk in chunks:
@@ -82,6 +89,8 @@ class Answer:
                 if with_logprobs and chunk.logprobs:
                     entries = chat_logprobs(chunk.logprobs, self.service.names)
                     logprobs = encode({"content": entries, "refusal": None})
+                if self.chat.reasoning:
+                    ids[index] += chunk.ids
                 writer = writers[index]
                 data = writer.push(chunk.text, logprobs)
                 if chunk.finish_reason is not None:
@@ -91,7 +100,7 @@ class Answer:
                 if data:
                     yield data
         if self.chat.fields.include_usage():
-            usage = usage_body(total(usages))
+            usage = usage_body(total(usages), sum(map(self._num_reasoning, readers, ids)))
             yield event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
         yield DONE
 

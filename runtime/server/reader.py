@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -185,6 +187,7 @@ class Reasoning:
     """Text between think tags is reasoning; the rest goes to another reader."""
 
     def __init__(self, rest: Reader, *, begin: str = "<think>", end: str = "</think>", inside: bool = False) -> None:
+        self.num_chars = 0  # of reasoning and its tags, as far as the text has been read
         self._rest = rest
         self._begin = begin
         self._end = end
@@ -200,6 +203,7 @@ class Reasoning:
                 self._left = not text
             return self._rest.push(text)
         self._held += text
+        self.num_chars += len(text)
         if self._inside:
             return self._reason()
         stripped = self._held.lstrip()
@@ -209,17 +213,22 @@ class Reasoning:
             return self._reason()
         if self._begin.startswith(stripped):
             return []
+        self.num_chars = 0
         return self._leave("")
 
     def finish(self) -> list[Part]:
         kind: Kind = "reasoning" if self._inside else "content"
+        if self._fresh and not self._inside:
+            self.num_chars = 0
         held = [Part(kind, self._held)] if self._held else []
         return held + self._rest.finish()
 
     def _reason(self) -> list[Part]:
         at = self._held.find(self._end)
         if at >= 0:
-            thought, self._held = self._held[:at], self._held[at + len(self._end) :].lstrip("\n")
+            thought, rest = self._held[:at], self._held[at + len(self._end) :]
+            self.num_chars -= len(rest)
+            self._held = rest.lstrip("\n")
             self._left = not self._held
             return self._leave(thought)
         cut = len(self._held) - overlap(self._held, self._end)
@@ -267,6 +276,19 @@ def overlap(text: str, marker: str) -> int:
         if text.endswith(marker[:n]):
             return n
     return 0
+
+
+def num_reasoning(reader: Reader, ids: Sequence[int], token_bytes: Sequence[bytes]) -> int:
+    """How many of `ids`, whose text the reader has read to its end, are reasoning or its tags."""
+    if not isinstance(reader, Reasoning):
+        return 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    num_chars = 0
+    for count, id in enumerate(ids):
+        if num_chars >= reader.num_chars:
+            return count
+        num_chars += len(decoder.decode(token_bytes[id] if id < len(token_bytes) else b""))
+    return len(ids)
 
 
 def reader_of(plan: ToolPlan, *, reasoning: bool, inside: bool) -> Reader:

@@ -19,6 +19,7 @@ from sapwood.runtime.server.chat_fields import ChatRequest, prepare
 from sapwood.runtime.server.errors import ApiError, JsonResponse, invalid, refusal_of
 from sapwood.runtime.server.fields import GenerationFields, read
 from sapwood.runtime.server.openapi import body
+from sapwood.runtime.server.reader import num_reasoning
 from sapwood.runtime.server.response_events import ResponseWriter
 from sapwood.runtime.server.service import Service, new_id, service_of
 from sapwood.runtime.server.sse import Events, stream, while_connected
@@ -185,18 +186,21 @@ class Run:
     async def events(self) -> Events:
         """The events of a streamed response."""
         reader = self.chat.reader()
+        ids: list[int] = []
         begun = False
         async for chunk in self.service.stream(self.chat.jobs[0]):
             if not begun:
                 yield self.writer.begin()
                 begun = True
+            ids += chunk.ids
             parts = reader.push(chunk.text)
             if chunk.finish_reason is not None:
                 parts += reader.finish()
             data = b"".join(map(self.writer.push, parts))
             if chunk.finish_reason is not None:
                 data += self.writer.close()
-                self._end(chunk.finish_reason, chunk.usage)
+                count = num_reasoning(reader, ids, self.service.tokenizer.token_bytes)
+                self._end(chunk.finish_reason, chunk.usage, count)
                 data += self.writer.end()
             if data:
                 yield data
@@ -222,7 +226,7 @@ class Run:
         except asyncio.CancelledError:
             self.body["status"] = "cancelled"
 
-    def _end(self, reason: str, usage: Usage | None) -> None:
+    def _end(self, reason: str, usage: Usage | None, num_reasoning: int) -> None:
         self.body["status"] = "completed" if reason == "stop" else "incomplete"
         if reason == "length":
             self.body["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -231,7 +235,7 @@ class Run:
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens},
             "output_tokens": usage.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": num_reasoning},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         }
         self.turns = [*self.turns, *turns_of(self.body["output"])]

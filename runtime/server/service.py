@@ -223,7 +223,7 @@ def total(usages: Sequence[Usage | None], *, prompts: int = 1) -> Usage:
     )
 
 
-def usage_body(usage: Usage) -> dict[str, Any]:
+def usage_body(usage: Usage, num_reasoning: int = 0) -> dict[str, Any]:
     """OpenAI's `usage`; cached tokens always, what grammars and drafts saved beside them."""
     return {
         "prompt_tokens": usage.prompt_tokens,
@@ -231,7 +231,7 @@ def usage_body(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "completion_tokens_details": {
-            "reasoning_tokens": 0,
+            "reasoning_tokens": num_reasoning,
             "accepted_prediction_tokens": usage.accepted_tokens,
             "rejected_prediction_tokens": usage.drafted_tokens - usage.accepted_tokens,
             "jumped_tokens": usage.jumped_tokens,
