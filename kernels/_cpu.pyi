@@ -96,3 +96,32 @@ class Plan:
 def masked_argmax(values: npt.NDArray[np.float32], mask: npt.NDArray[np.uint32]) -> int: ...
 def forbid(values: npt.NDArray[np.float32], mask: npt.NDArray[np.uint32]) -> None: ...
 def draw(weights: npt.NDArray[np.float32], top_p: float, min_p: float, number: float) -> int: ...
+
+# eagle_bind.cpp
+
+class EagleSource:
+    version: int
+    fc: EncodedMatrix
+    rope: RopeSource
+    vocab: list[int]
+
+class Eagle:
+    weight_bytes: int
+    def __init__(self, target: Plan, source: EagleSource) -> None: ...
+    def observe(
+        self,
+        ids: npt.NDArray[np.int32],
+        positions: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.int32],
+        sequences: npt.NDArray[np.int32],
+        tables: list[npt.NDArray[np.int32]],
+        features: npt.NDArray[np.float32],
+    ) -> None: ...
+    def draft(
+        self,
+        tables: list[npt.NDArray[np.int32]],
+        last_ids: npt.NDArray[np.int32],
+        least: float,
+        ids: npt.NDArray[np.int32],
+        chances: npt.NDArray[np.float32],
+    ) -> None: ...

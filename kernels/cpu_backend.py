@@ -48,7 +48,7 @@ class CpuPlan:
         self._hidden_size = decoder.hidden_size
         self._vocab_size = decoder.vocab_size
         self._captures = captures
-        self._plan = _cpu.Plan(_source(decoder), num_slots, max_rows, threads or 0, list(captures))
+        self.native = self._plan = _cpu.Plan(_source(decoder), num_slots, max_rows, threads or 0, list(captures))
         shape = f"{len(decoder.layers)}x2x{decoder.num_kv_heads}x{decoder.head_dim}"
         self.kv = CpuKV(self._plan, num_slots, f"cpu-f16-{shape}")
         self._logits = np.empty((1, self._vocab_size), np.float32)
@@ -82,26 +82,26 @@ class CpuPlan:
         """The native plan goes with the last reference."""
 
 
-def _matrix(weight: Weight) -> _cpu.EncodedMatrix:
+def matrix_source(weight: Weight) -> _cpu.EncodedMatrix:
     return _cpu.EncodedMatrix(weight.format.value, np.ascontiguousarray(weight.data), weight.shape[1])
 
 
-def _vector(weight: Weight | None) -> list[float]:
+def vector_source(weight: Weight | None) -> list[float]:
     return [] if weight is None else dequantize(weight).reshape(-1).tolist()
 
 
 def _layer(layer: Layer, rope: int) -> _cpu.LayerSource:
     source = _cpu.LayerSource()
     for name in _MATRICES:
-        setattr(source, name, _matrix(getattr(layer, name)))
+        setattr(source, name, matrix_source(getattr(layer, name)))
     for name in _VECTORS:
-        setattr(source, name, _vector(getattr(layer, name)))
+        setattr(source, name, vector_source(getattr(layer, name)))
     source.window = layer.window or 0
     source.rope = rope
     return source
 
 
-def _rope(rope: Rope) -> _cpu.RopeSource:
+def rope_source(rope: Rope) -> _cpu.RopeSource:
     source = _cpu.RopeSource()
     source.inv_freq, source.interleaved, source.magnitude = rope.inv_freq.tolist(), rope.interleaved, rope.magnitude
     return source
@@ -125,9 +125,9 @@ def _source(decoder: Decoder) -> _cpu.DecoderSource:
     source.attn_softcap = decoder.attn_softcap or 0.0
     source.logit_softcap = decoder.logit_softcap or 0.0
     source.gelu = decoder.activation == "gelu_tanh"
-    source.embed = _matrix(decoder.embed)
-    source.head = None if decoder.head is decoder.embed else _matrix(decoder.head)
-    source.final_norm = _vector(decoder.final_norm)
-    source.ropes = [_rope(rope) for rope in ropes.values()]
+    source.embed = matrix_source(decoder.embed)
+    source.head = None if decoder.head is decoder.embed else matrix_source(decoder.head)
+    source.final_norm = vector_source(decoder.final_norm)
+    source.ropes = [rope_source(rope) for rope in ropes.values()]
     source.layers = [_layer(layer, order[id(layer.rope)]) for layer in decoder.layers]
     return source

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from sapwood.errors import InvalidRequest
 from sapwood.kernels import open_plan
+from sapwood.kernels.cpu_backend import CpuPlan
+from sapwood.kernels.cpu_eagle import CpuEagle
 from sapwood.kernels.decoder import Decoder
+from sapwood.kernels.eagle import EagleHead
 from sapwood.kernels.plan import Plan
 from sapwood.radix.disk import DiskTier
 from sapwood.radix.tiers import Tiers
@@ -16,16 +20,20 @@ from sapwood.radix.tree import RadixTree
 from sapwood.runtime import fake
 from sapwood.runtime.engine.engine import Engine
 from sapwood.runtime.messages import ModelInfo
+from sapwood.runtime.models.eagle import load_eagle, packaged_head
 from sapwood.runtime.models.load import Model, load_model
 from sapwood.runtime.options import BackendOptions
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.scheduler import Capacity, Scheduler
 from sapwood.runtime.scheduler.validate import Limits
 from sapwood.runtime.speculative.drafter import Drafter
+from sapwood.runtime.speculative.eagle import EagleDrafter
+from sapwood.runtime.speculative.mixed import MixedDrafter
 from sapwood.runtime.speculative.ngram import NgramDrafter
 from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
 MAX_ROWS = 512
+SPECULATIVE = ("auto", "off", "ngram", "eagle")
 LEAST_SLOTS = 32768  # if memory allows
 HOST_BUFFER = 256 * 2**20  # bytes of host memory through which the disk is used when none are asked for
 MEMORY_SHARE = 1 / 3  # of what is available, for KV
@@ -76,6 +84,7 @@ def assemble(
     if num_slots < 1:
         raise InvalidRequest(f"num_slots must be at least 1, not {num_slots}")
     context_length = min(context_length, num_slots)
+    head = choose_head(options, model)
     progress("preparing the weights")
     plan = open_plan(
         model.decoder,
@@ -83,6 +92,7 @@ def assemble(
         num_slots=num_slots,
         max_rows=options.max_rows or MAX_ROWS,
         threads=options.threads,
+        captures=() if head is None else head.captures,
     )
     tree = RadixTree(num_slots, eviction=options.eviction, ttl=options.ttl)
     grammars = GrammarJobs(tokenizer, wake)
@@ -96,7 +106,7 @@ def assemble(
         Limits(context_length, model.decoder.vocab_size, tokenizer.bos_id),
         Capacity(**{name: value for name, value in given.items() if value is not None}),
         options.policy,
-        drafter=make_drafter(options),
+        drafter=make_drafter(options, plan, head),
         tiers=tiers,
         check=options.check,
     )
@@ -126,10 +136,36 @@ def make_tiers(
     return Tiers(tree, plan.kv, fingerprint=fingerprint, host_bytes=options.host_cache or HOST_BUFFER, disk=disk)
 
 
-def make_drafter(options: BackendOptions) -> Drafter | None:
+def choose_head(options: BackendOptions, model: Model) -> EagleHead | None:
+    """The EAGLE head to draft with, if one is to be used."""
+    kind, _, path = options.speculative.partition(":")
+    if kind not in SPECULATIVE or (path and kind != "eagle"):
+        known = "auto, off, ngram, eagle or eagle:FOLDER"
+        raise InvalidRequest(f"there is no way of drafting called '{options.speculative}'; choose {known}")
+    if kind not in ("auto", "eagle") or (kind == "auto" and options.backend != "cpu"):
+        return None
+    if options.backend != "cpu":
+        raise InvalidRequest(
+            "EAGLE heads draft on the cpu backend only; leave --speculative out, or take --backend cpu"
+        )
+    folder = Path(path) if path else packaged_head(model.decoder)
+    if folder is None:
+        if kind == "auto":
+            return None
+        raise InvalidRequest(
+            f"no EAGLE head comes with {model.name}; name a folder: --speculative eagle:FOLDER (docs/train-eagle.md)"
+        )
+    return load_eagle(folder, model.decoder)
+
+
+def make_drafter(options: BackendOptions, plan: Plan, head: EagleHead | None) -> Drafter | None:
     """What guesses tokens ahead, if anything does."""
     wanted = options.speculative == "ngram" or (options.speculative == "auto" and options.backend == "cpu")
-    return NgramDrafter() if wanted else None
+    if head is None:
+        return NgramDrafter() if wanted else None
+    assert isinstance(plan, CpuPlan)
+    eagle = EagleDrafter(CpuEagle(plan, head))
+    return MixedDrafter(NgramDrafter(), eagle) if wanted else eagle
 
 
 def default_slots(decoder: Decoder, context_length: int) -> int:

@@ -58,7 +58,7 @@ class HuggingFaceFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._config = _read_json(path / "config.json")
+        self._config = read_json(path / "config.json")
         names = self._config.get("architectures")
         name = str(names[0]) if isinstance(names, list) and names else "(none named)"
         self.architecture = _ARCHITECTURES.get(name, name)
@@ -114,41 +114,12 @@ class HuggingFaceFolder:
             "attention.sliding_window": config.get("sliding_window") if windows else None,
             "attention.sliding_window_pattern": period if arch == "gemma3" else None,
             "expert_count": config.get("num_local_experts"),
-        } | self._rope_keys()
+        } | rope_keys(config)
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        if "longrope" in (rope.get("rope_type"), rope.get("type")):
+            self._add_divisors(rope.get("short_factor"))
         present = {f"{arch}.{key}": value for key, value in keys.items() if value is not None}
         return present | {"general.architecture": arch, "sapwood.interleaved_rope": False}
-
-    def _rope_keys(self) -> dict[str, Any]:
-        """Positions: said in `rope_parameters` by newer configs, in `rope_theta` and `rope_scaling` by older ones."""
-        config = self._config
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        nearby = rope.get("sliding_attention", {})
-        rope = rope.get("full_attention", rope)  # Gemma 3 says it for each kind of layer
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        factor, whole = rope.get("factor"), config.get("max_position_embeddings", 0)
-        original = rope.get("original_max_position_embeddings", config.get("original_max_position_embeddings", whole))
-        magnitude = rope.get("attention_factor")
-        if kind == "longrope":
-            self._add_divisors(rope.get("short_factor"))
-            stretch = factor or whole / original
-            magnitude = magnitude or (math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0)
-        elif kind == "yarn" and magnitude is not None:
-            magnitude = magnitude / (0.1 * math.log(factor) + 1.0)  # GGUF's comes on top of this
-        size = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
-        rotated = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-        return {
-            "rope.dimension_count": int(size * rotated) if rotated != 1.0 else None,
-            "rope.freq_base": rope.get("rope_theta", config.get("rope_theta")),
-            "rope.freq_base_swa": nearby.get("rope_theta", config.get("rope_local_base_freq")),
-            "rope.scaling.type": "none" if kind == "default" else kind,
-            "rope.scaling.factor": factor,
-            "rope.scaling.attn_factor": magnitude,
-            "rope.scaling.original_context_length": original or None,
-            "rope.scaling.low_freq_factor": rope.get("low_freq_factor"),
-            "rope.scaling.high_freq_factor": rope.get("high_freq_factor"),
-            "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
-            "rope.scaling.yarn_beta_slow": rope.get("beta_slow"),
-        }
 
     def _add_divisors(self, values: Any) -> None:
         """Phi-3 folders keep in the config what GGUF keeps as a tensor."""
@@ -166,7 +137,38 @@ class HuggingFaceFolder:
         return f"blk.{index}.{mapped}.{kind}"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def rope_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """Positions: said in `rope_parameters` by newer configs, in `rope_theta` and `rope_scaling` by older ones."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    nearby = rope.get("sliding_attention", {})
+    rope = rope.get("full_attention", rope)  # Gemma 3 says it for each kind of layer
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    factor, whole = rope.get("factor"), config.get("max_position_embeddings", 0)
+    original = rope.get("original_max_position_embeddings", config.get("original_max_position_embeddings", whole))
+    magnitude = rope.get("attention_factor")
+    if kind == "longrope":
+        stretch = factor or whole / original
+        magnitude = magnitude or (math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0)
+    elif kind == "yarn" and magnitude is not None:
+        magnitude = magnitude / (0.1 * math.log(factor) + 1.0)  # GGUF's comes on top of this
+    size = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
+    rotated = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    return {
+        "rope.dimension_count": int(size * rotated) if rotated != 1.0 else None,
+        "rope.freq_base": rope.get("rope_theta", config.get("rope_theta")),
+        "rope.freq_base_swa": nearby.get("rope_theta", config.get("rope_local_base_freq")),
+        "rope.scaling.type": "none" if kind == "default" else kind,
+        "rope.scaling.factor": factor,
+        "rope.scaling.attn_factor": magnitude,
+        "rope.scaling.original_context_length": original or None,
+        "rope.scaling.low_freq_factor": rope.get("low_freq_factor"),
+        "rope.scaling.high_freq_factor": rope.get("high_freq_factor"),
+        "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
+        "rope.scaling.yarn_beta_slow": rope.get("beta_slow"),
+    }
+
+
+def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

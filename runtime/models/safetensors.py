@@ -42,6 +42,14 @@ class _Entry(NamedTuple):
 
 def read(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, by name. ModelError where it is damaged or holds what isn't supported."""
+    tensors = {}
+    for name, (dtype, shape, data) in read_raw(path, {name: size for name, (_, size) in _FORMATS.items()}).items():
+        tensors[name] = Tensor(_FORMATS[dtype][0], shape, data.reshape(math.prod(shape[:-1]), -1))
+    return tensors
+
+
+def read_raw(path: Path, sizes: dict[str, int]) -> dict[str, tuple[str, tuple[int, ...], NDArray[np.uint8]]]:
+    """The dtype, shape and bytes of each tensor. `sizes`: bytes of a value of the dtypes that may occur."""
     damaged = ModelError(f"{path} is damaged: its header can't be read. Download it again.")
     try:
         with open(path, "rb") as stream:
@@ -52,17 +60,16 @@ def read(path: Path) -> dict[str, Tensor]:
         raise damaged from error
     tensors = {}
     for entry in entries:
-        if entry.dtype not in _FORMATS:
-            known = ", ".join(_FORMATS)
+        if entry.dtype not in sizes:
+            known = ", ".join(sizes)
             raise ModelError(f"{path}: tensor '{entry.name}' is {entry.dtype}; supported are {known}")
-        fmt, value_size = _FORMATS[entry.dtype]
         sound = bool(entry.shape) and min(entry.shape) > 0 and entry.begin >= 0
-        if not sound or entry.end - entry.begin != math.prod(entry.shape) * value_size:
+        if not sound or entry.end - entry.begin != math.prod(entry.shape) * sizes[entry.dtype]:
             raise damaged
         begin, end = 8 + length + entry.begin, 8 + length + entry.end
         if end > len(data):
             raise ModelError(f"{path} is truncated at tensor '{entry.name}'. Download it again.")
-        tensors[entry.name] = Tensor(fmt, entry.shape, data[begin:end].reshape(math.prod(entry.shape[:-1]), -1))
+        tensors[entry.name] = entry.dtype, entry.shape, data[begin:end]
     return tensors
 
 

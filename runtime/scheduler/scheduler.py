@@ -275,6 +275,7 @@ class Scheduler:
         output = self.engine.run(step.batch)
         if self._drafts is not None:
             self._drafts.observe(len(step.batch.ids), time.perf_counter() - began)
+            self._drafts.observe_batch(step.batch, output)
         self.tree.mark_computed(step.stored)
         choosing: list[Wanted] = []
         rows: list[SampleRow] = []

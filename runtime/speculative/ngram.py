@@ -11,6 +11,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sapwood.kernels.plan import Batch, Output
+from sapwood.runtime.speculative.drafter import Draft, Wish
+
 LONGEST = 6  # an n-gram longer than this says hardly more
 SHORTEST = 2  # a shorter one says too little to pay for checking it
 
@@ -35,6 +38,9 @@ class _Text:
 class NgramDrafter:
     """Implements `Drafter`. `capacity`: most tokens of finished requests that are kept for the sake of later ones."""
 
+    needs_texts = True
+    knows_chances = False
+
     def __init__(self, capacity: int = 200_000) -> None:
         self._capacity = capacity
         self._running: dict[str, _Text] = {}
@@ -50,7 +56,13 @@ class NgramDrafter:
     def accept(self, rid: str, ids: Sequence[int]) -> None:
         self._running[rid].append(ids)
 
-    def propose(self, rid: str, most: int) -> list[int]:
+    def observe(self, batch: Batch, output: Output) -> None:
+        """Repetition is all it looks at."""
+
+    def propose(self, wishes: Sequence[Wish]) -> list[Draft]:
+        return [Draft(self._repetition(wish.rid, wish.most)) for wish in wishes]
+
+    def _repetition(self, rid: str, most: int) -> list[int]:
         text = self._running[rid]
         end = len(text.ids)
         for n in range(min(LONGEST, end), SHORTEST - 1, -1):
