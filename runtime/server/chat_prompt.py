@@ -101,14 +101,9 @@ def _spelled(turn: dict[str, Any], plan: ToolPlan) -> dict[str, Any]:
     """A turn of a conversation with tools, as text, for a template that knows only system, user and assistant."""
     if turn["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
-    written = [
-        plan.format.opening(call["function"]["name"]) + json.dumps(call["function"]["arguments"]) + plan.format.end
-        for call in turn.get("tool_calls", ())
-    ]
-    return {
-        "role": turn["role"],
-        "content": "\n".join([turn["content"], *written]).strip() if written else turn["content"],
-    }
+    calls = [(call["function"]["name"], call["function"]["arguments"]) for call in turn.get("tool_calls", ())]
+    written = plan.spelled(calls) if calls else ""
+    return {"role": turn["role"], "content": f"{turn['content']}\n{written}".strip() if written else turn["content"]}
 
 
 def _told(turns: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:

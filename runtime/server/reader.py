@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import codecs
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from sapwood.runtime.server.pythonic import value_of
 from sapwood.runtime.server.tools import PYTHONIC, ToolFormat, ToolPlan
 
 Kind = Literal["content", "reasoning", "call", "arguments"]
 MAX_HEADER = 256  # characters from a trigger to the arguments
+PYTHON_OPENING = re.compile(r"\s*\[\s*([\w.\-]+)\s*\(")
+PYTHON_PART_OF_OPENING = re.compile(r"\s*(\[\s*([\w.\-]{1,64}\s*)?)?")
+PYTHON_NEXT = re.compile(r"([\w.\-]+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -150,37 +154,90 @@ class Calls:
 
 
 class Pythonic:
-    """An answer like `[get_weather(city="Oslo"), now()]` is calls; any other is content. Read when it is complete."""
+    """An answer like `[get_weather(city="Oslo"), now()]` is calls of known tools; any other is content.
 
-    def __init__(self) -> None:
-        self._held = ""
-        self._plain = False
+    Each argument is given on, as JSON, once its value is complete. `written`: how the answer began in the prompt.
+    """
+
+    def __init__(self, names: Iterable[str], *, written: str = "") -> None:
+        self._names = frozenset(names)
+        self._take: Callable[[], list[Part] | None] = (
+            self._take_opening
+        )  # reads on from here; None: more text is needed
+        self._held = written
+        self._scan = ValueScan()
+        self._num_arguments = 0
 
     def push(self, text: str) -> list[Part]:
-        if self._plain:
-            return [Part("content", text)] if text else []
         self._held += text
-        if not self._held.strip() or self._held.lstrip().startswith("["):
-            return []
-        self._plain = True
-        return [Part("content", self._held)]
+        parts: list[Part] = []
+        while self._held and (found := self._take()) is not None:
+            parts += found
+        return parts
 
     def finish(self) -> list[Part]:
-        if self._plain or not self._held:
-            return []
-        try:
-            (expression,) = ast.parse(self._held.strip()).body
-            calls = expression.value.elts  # type: ignore[attr-defined]
-            return [part for call in calls for part in self._parts(call)]
-        except (SyntaxError, ValueError, AttributeError, TypeError):
-            return [Part("content", self._held)]
+        held, self._held = self._held, ""
+        return [Part("content", held)] if held and self._take == self._take_opening else []
 
-    @staticmethod
-    def _parts(call: ast.Call) -> list[Part]:
-        if call.args:
-            raise ValueError("arguments without names")
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        return [Part("call", ast.unparse(call.func)), Part("arguments", json.dumps(arguments))]
+    def _take_opening(self) -> list[Part] | None:
+        match = PYTHON_OPENING.match(self._held)
+        if match and match[1] in self._names:
+            return self._call(match)
+        if not match and PYTHON_PART_OF_OPENING.fullmatch(self._held):
+            return None
+        self._take = self._take_text
+        return []
+
+    def _take_text(self) -> list[Part]:
+        held, self._held = self._held, ""
+        return [Part("content", held)]
+
+    def _call(self, match: re.Match[str]) -> list[Part]:
+        self._held = self._held[match.end() :]
+        self._num_arguments = 0
+        self._take = self._take_argument
+        return [Part("call", match[1])]
+
+    def _take_argument(self) -> list[Part] | None:
+        """A key, or the end of the arguments."""
+        self._held = self._held.lstrip(" \n,")
+        if self._held.startswith(")"):
+            self._held = self._held[1:]
+            self._take = self._take_next
+            return [Part("arguments", "}" if self._num_arguments else "{}")]
+        key, equals, rest = self._held.partition("=")
+        if not equals:
+            return None
+        self._held = rest
+        self._scan = ValueScan()
+        self._take = self._take_value
+        begin = ", " if self._num_arguments else "{"
+        self._num_arguments += 1
+        return [Part("arguments", f"{begin}{json.dumps(key.strip())}: ")]
+
+    def _take_value(self) -> list[Part] | None:
+        end = self._scan.feed(self._held)
+        if end is None:
+            return None
+        text, self._held = self._held[:end], self._held[end:]
+        self._take = self._take_argument
+        try:
+            value = value_of(text)
+        except ValueError:  # an unconstrained model's slip, such as a text without quotes
+            value = text.strip()
+        return [Part("arguments", json.dumps(value))]
+
+    def _take_next(self) -> list[Part] | None:
+        """Another call, or the end of all."""
+        self._held = self._held.lstrip(" \n,")
+        match = PYTHON_NEXT.match(self._held)
+        if match:
+            return self._call(match)
+        if self._held.startswith("]"):
+            self._held = self._held[1:].lstrip()
+            self._take = self._take_text
+            return []
+        return None
 
 
 class Reasoning:
@@ -270,6 +327,36 @@ class JsonScan:
         return None
 
 
+class ValueScan:
+    """Finds where one argument of a Python call ends: at a comma or bracket that belongs to the call."""
+
+    def __init__(self) -> None:
+        self._at = 0  # characters seen
+        self._depth = 0
+        self._quote = ""
+        self._escaped = False
+
+    def feed(self, text: str) -> int | None:
+        """`text` is all of the value so far: the offset of what ends it, None while it goes on."""
+        for at in range(self._at, len(text)):
+            char = text[at]
+            if self._escaped:
+                self._escaped = False
+            elif self._quote:
+                self._escaped = char == "\\"
+                self._quote = "" if char == self._quote else self._quote
+            elif char in "\"'":
+                self._quote = char
+            elif not self._depth and char in ",)":
+                return at
+            elif char in "([{":
+                self._depth += 1
+            elif char in ")]}":
+                self._depth -= 1
+        self._at = len(text)
+        return None
+
+
 def overlap(text: str, marker: str) -> int:
     """How many characters at the end of `text` may be the beginning of `marker`."""
     for n in range(min(len(text), len(marker) - 1), 0, -1):
@@ -293,11 +380,13 @@ def num_reasoning(reader: Reader, ids: Sequence[int], token_bytes: Sequence[byte
 
 def reader_of(plan: ToolPlan, *, reasoning: bool, inside: bool) -> Reader:
     """The reader for a request; `inside`: the prompt ends within an open think tag."""
-    if plan.tool is not None:
-        return Arguments(plan.tool.function.name)
-    if plan.mode == "required":
-        return Calls(plan.format, only=True)
-    reader: Reader = Plain()
-    if plan.mode == "auto":
-        reader = Pythonic() if plan.format is PYTHONIC else Calls(plan.format)
+    names = [tool.function.name for tool in plan.tools]
+    if plan.format is PYTHONIC and plan.mode != "none":
+        reader: Reader = Pythonic(names, written=plan.prefix())
+    elif plan.tool is not None:
+        reader = Arguments(plan.tool.function.name)
+    elif plan.mode == "required":
+        reader = Calls(plan.format, only=True)
+    else:
+        reader = Calls(plan.format) if plan.mode == "auto" else Plain()
     return Reasoning(reader, inside=inside) if reasoning else reader

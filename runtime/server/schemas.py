@@ -1,4 +1,4 @@
-"""Closes objects of a JSON Schema where it leaves open whether they may have more properties than it names.
+"""Closes objects of a JSON Schema where it leaves open whether they may have more properties than it names; and moves one.
 
 Small models fill open objects with properties that nobody asked for, until their tokens run out. What is written under
 the closed schema is valid for the given one, so nothing is weakened. Where schemas combine, closing one part could
@@ -56,3 +56,17 @@ def _closed(schema: Any) -> Any:
     if named and not ABOUT_OTHERS & made.keys() and set(made.get("required") or ()) <= set(named):
         made["additionalProperties"] = False
     return made
+
+
+def moved(schema: Any, name: str) -> Any:
+    """A schema whose own references still hold when it stands under `$defs/name` of another."""
+    if isinstance(schema, list):
+        return [moved(part, name) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: f"#/$defs/{name}{value[1:]}"
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else moved(value, name)
+        for key, value in schema.items()
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ import msgspec
 
 from sapwood.runtime.messages import GrammarSpec
 from sapwood.runtime.server.errors import invalid
-from sapwood.runtime.server.schemas import closed
+from sapwood.runtime.server.pythonic import calls_grammar, rest_of_call_grammar, spelled_calls
+from sapwood.runtime.server.schemas import closed, moved
 
 Mode = Literal["none", "auto", "required", "named"]
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -45,13 +47,16 @@ HERMES = ToolFormat("hermes", "<tool_call>", '<tool_call>\n{"name": "{name}", "a
 LLAMA3 = ToolFormat("llama3", '{"name": "', '{"name": "{name}", "parameters": ', "}")
 MISTRAL = ToolFormat("mistral", '[{"name": "', '[{"name": "{name}", "arguments": ', "}]")
 ARRAY = ToolFormat("array", '{"name":"', '{"name":"{name}","arguments":', "}")  # tool_choice required: one JSON array
-PYTHONIC = ToolFormat("pythonic", "[", "[{name}(", ")]")  # Python syntax: read as a whole, and not constrained
+PYTHONIC = ToolFormat("pythonic", "[", "[{name}(", ")]")  # Python syntax: see `pythonic`
+PYTHON_EXAMPLE = re.compile(r"\[\s*func\w*\(")  # how templates show it: [func_name1(params_name1=params_value1), ...]
 FORMATS = {format.name: format for format in (HERMES, LLAMA3, MISTRAL, PYTHONIC)}
 
 
 def format_of(template: str | None) -> ToolFormat:
     """The format that a chat template shows its model; Hermes' where it shows none."""
     template = template or ""
+    if PYTHON_EXAMPLE.search(template):
+        return PYTHONIC
     if "<tool_call>" in template:
         return HERMES
     if "[TOOL_CALLS]" in template:
@@ -102,17 +107,28 @@ class ToolPlan:
 
     def grammar(self) -> GrammarSpec | None:
         """What the output must match so that every call in it is valid for its schema."""
+        if self.format is PYTHONIC and self.mode != "none":
+            return GrammarSpec("lark", self._python())
         if self.tool is not None:
             return GrammarSpec("json_schema", json.dumps(self.tool.function.schema()))
         if self.mode == "required":
             calls: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": [_call(t) for t in self.tools]}}
-            calls["$defs"] = {t.function.name: _moved(t.function.schema(), t.function.name) for t in self.tools}
+            calls["$defs"] = {t.function.name: moved(t.function.schema(), t.function.name) for t in self.tools}
             if not self.parallel:
                 calls["maxItems"] = 1
             return GrammarSpec("json_schema", json.dumps(calls))
-        if self.mode == "auto" and self.format is not PYTHONIC:
+        if self.mode == "auto":
             return GrammarSpec("structural_tag", json.dumps(self._tag()))
         return None
+
+    def _python(self) -> str:
+        try:
+            if self.tool is not None:
+                return rest_of_call_grammar(self.tool.function.name, self.tool.function.schema())
+            schemas = {tool.function.name: tool.function.schema() for tool in self.tools}
+            return calls_grammar(schemas, text=self.mode == "auto", several=self.parallel)
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise invalid(f"the parameters of a tool are no JSON Schema ({error}); correct them", "tools") from None
 
     def _tag(self) -> dict[str, Any]:
         structures = [
@@ -124,6 +140,12 @@ class ToolPlan:
             for tool in self.tools
         ]
         return {"structures": structures, "triggers": [self.format.trigger]}
+
+    def spelled(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
+        """Calls, as (name, arguments), as the model would have written them."""
+        if self.format is PYTHONIC:
+            return spelled_calls(calls)
+        return "\n".join(self.format.opening(name) + json.dumps(given) + self.format.end for name, given in calls)
 
     def prefix(self) -> str:
         """Text that the model is taken to have written already: with a named tool, everything up to the arguments."""
@@ -153,13 +175,12 @@ def plan_tools(
     if choice == "none":
         return NO_TOOLS
     if choice == "required":
-        return ToolPlan("required", ARRAY, tuple(tools), parallel=several)
+        return ToolPlan("required", PYTHONIC if format is PYTHONIC else ARRAY, tuple(tools), parallel=several)
     function = choice.get("function", choice) if isinstance(choice, dict) else {}
     wanted = function.get("name") if isinstance(function, dict) else None
     for tool in tools:
         if tool.function.name == wanted:
-            spoken = HERMES if format is PYTHONIC else format
-            return ToolPlan("named", spoken, tuple(tools), tool, parallel=False)
+            return ToolPlan("named", format, tuple(tools), tool, parallel=False)
     raise invalid(
         f"tool_choice is {choice!r}; it must be auto, none, required or name one of {', '.join(names)}", "tool_choice"
     )
@@ -174,24 +195,10 @@ def _call(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _moved(schema: Any, name: str) -> Any:
-    """A schema whose own references still hold when it stands under `$defs/name` of another."""
-    if isinstance(schema, list):
-        return [_moved(part, name) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: f"#/$defs/{name}{value[1:]}"
-        if key == "$ref" and isinstance(value, str) and value.startswith("#")
-        else _moved(value, name)
-        for key, value in schema.items()
-    }
-
-
 def instructions(plan: ToolPlan) -> str:
     """What to tell a model whose chat template knows nothing of tools."""
     listed = "\n".join(json.dumps(tool.described()) for tool in plan.tools)
-    call = plan.format.opening("NAME") + "{...}" + plan.format.end
+    call = plan.format.opening("NAME") + ("key=value, ..." if plan.format is PYTHONIC else "{...}") + plan.format.end
     return (
         "You may call functions to help with the user's request. Their signatures stand within <tools></tools>:\n"
         f"<tools>\n{listed}\n</tools>\n\nTo call a function, answer with its name and arguments in this form:\n{call}"

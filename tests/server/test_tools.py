@@ -13,9 +13,9 @@ from hypothesis import given, strategies as st
 from sapwood.runtime.fake import fake_tokenizer
 from sapwood.runtime.server.chat_fields import ChatRequest, prepare
 from sapwood.runtime.server.config import ServerConfig
-from sapwood.runtime.server.reader import Calls, Part, Pythonic, Reader, Reasoning
+from sapwood.runtime.server.reader import Calls, Part, Reader, Reasoning
 from sapwood.runtime.server.service import Service
-from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, Function, Tool, ToolFormat, format_of
+from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, PYTHONIC, Function, Tool, ToolFormat, format_of
 
 HELLO: Any = [{"role": "user", "content": "weather?"}]
 CITY = {
@@ -73,19 +73,6 @@ def test_reasoning_may_begin_in_the_prompt() -> None:
     assert parts == [("reasoning", "so it is"), ("content", "yes")]
 
 
-def test_python_calls_are_read_when_complete() -> None:
-    text = '[get_weather(city="Oslo", days=[1, 2]), now()]'
-    expected = [
-        ("call", "get_weather"),
-        ("arguments", '{"city": "Oslo", "days": [1, 2]}'),
-        ("call", "now"),
-        ("arguments", "{}"),
-    ]
-    assert read(Pythonic(), list(text)) == expected
-    assert read(Pythonic(), ["[1, 2]", " is a list"]) == [("content", "[1, 2] is a list")]
-    assert read(Pythonic(), ["It is ", "[f()]"]) == [("content", "It is [f()]")]
-
-
 @pytest.mark.parametrize(("fields", "thinking"), [({}, True), ({"regex": "yes"}, False), ({"choices": ["a"]}, False)])
 def test_a_think_tag_that_the_template_opens_is_closed_before_a_grammar(fields: dict[str, Any], thinking: bool) -> None:
     tokenizer = fake_tokenizer()
@@ -101,6 +88,7 @@ def test_a_think_tag_that_the_template_opens_is_closed_before_a_grammar(fields: 
 def test_the_format_is_found_from_the_template() -> None:
     assert format_of("... <tool_call> ...") is HERMES
     assert format_of("[TOOL_CALLS]") is MISTRAL
+    assert format_of("ipython: [func_name1(params_name1=params_value1)]") is PYTHONIC
     assert format_of("<|python_tag|>") is LLAMA3
     assert format_of(None) is HERMES
 
