@@ -192,9 +192,11 @@ def test_schemas_that_python_s_syntax_can_t_be_held_to_are_refused(schema: Any) 
 def test_parameters_that_are_no_schema_are_a_400(pythonic: Client, serve: Serve) -> None:
     for parameters in ({"properties": [1]}, {"properties": {"a": {"type": "array", "minItems": "b"}}}):
         tools: Any = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
-        with openai.OpenAI(base_url=serve(pythonic) + "/v1", api_key="none", max_retries=0) as ai:
-            with pytest.raises(openai.BadRequestError, match="no JSON Schema"):
-                ai.chat.completions.create(model="m", messages=HELLO, tools=tools)
+        with (
+            openai.OpenAI(base_url=serve(pythonic) + "/v1", api_key="none", max_retries=0) as ai,
+            pytest.raises(openai.BadRequestError, match="no JSON Schema"),
+        ):
+            ai.chat.completions.create(model="m", messages=HELLO, tools=tools)
 
 
 @pytest.fixture(scope="module")
