@@ -36,6 +36,10 @@ CorsOrigin = Annotated[
 ]
 Page = Annotated[bool, typer.Option(help="Serve the page at /.", rich_help_panel=HTTP)]
 AccessLog = Annotated[bool, _option(HTTP, "access-log", "Write one JSON line a request to stderr.")]
+OtlpEndpoint = Annotated[
+    str | None,
+    _option(HTTP, "otlp-endpoint", "Send a span for each request to this OpenTelemetry collector. Default: none."),
+]
 DataDir = Annotated[
     str | None, _option(HTTP, "data-dir", "Where files and batches are kept. Default: the user's data folder.")
 ]

@@ -38,6 +38,7 @@ from sapwood.runtime.server.limits import Limits
 from sapwood.runtime.server.service import Service
 from sapwood.runtime.server.storage import Storage
 from sapwood.runtime.server.supervise import supervise
+from sapwood.runtime.server.tracing import Spans, Tracing
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -61,8 +62,8 @@ ROUTERS = tuple(
 )
 
 
-def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
-    """The ASGI app over a connected client. It doesn't own the client: who made it closes it."""
+def create_app(client: Client, config: ServerConfig | None = None, spans: Spans | None = None) -> FastAPI:
+    """The ASGI app over a connected client. It doesn't own the client: who made it closes it; `spans` it closes."""
     config = config or ServerConfig()
     service = Service(client, config)
     storage = cache(lambda: Storage(config.data_folder))
@@ -76,6 +77,8 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
         watching.cancel()
         await runner.close()
         storage().close()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
 
     app = FastAPI(title="Sapwood", version=sapwood.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
@@ -83,6 +86,8 @@ def create_app(client: Client, config: ServerConfig | None = None) -> FastAPI:
     app.state.batches = runner
     app.state.responses = responses.ResponseStore()
     _add_layers(app, service)
+    if spans is not None:
+        app.add_middleware(Tracing, model=service.model, spans=spans)
     app.add_exception_handler(SapwoodError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_fault)

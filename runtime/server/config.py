@@ -27,6 +27,7 @@ class ServerConfig(msgspec.Struct, kw_only=True, frozen=True):
     keep_alive: int = 30  # seconds an idle connection stays open
     drain_timeout: float = 30.0  # seconds running requests get on SIGTERM
     access_log: bool = False
+    otlp_endpoint: str | None = None  # of an OpenTelemetry collector: one span a request
     page: bool = True
     logprob_layout: Literal["current", "legacy"] = "current"  # of /generate, see docs/server.md
     tool_format: str | None = None  # None: found from the chat template

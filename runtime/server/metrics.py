@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from sapwood.runtime.messages import Usage
+from sapwood.runtime.server.tracing import current
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -62,6 +63,10 @@ class Metrics:
         watch = Watch(self)
         try:
             yield watch
+        except BaseException as error:
+            if watch.record is not None:
+                watch.record.error = type(error).__name__
+            raise
         finally:
             self._num_running -= 1
             self.running.dec()
@@ -107,6 +112,7 @@ class Watch:
     def __init__(self, metrics: Metrics) -> None:
         self.started = time.perf_counter()
         self.finished = False
+        self.record = current()
         self._metrics = metrics
         self._last: float | None = None
 
@@ -117,12 +123,15 @@ class Watch:
         now = time.perf_counter()
         if self._last is None:
             self._metrics.first.observe(now - self.started)
+            if self.record is not None and self.record.first is None:
+                self.record.first = now - self.record.started
         else:
             self._metrics.between.observe((now - self._last) / num_tokens)
         self._last = now
 
-    def finish(self, usage: Usage | None) -> None:
+    def finish(self, prompt: list[int], usage: Usage) -> None:
         """The request ended as it should."""
         self.finished = True
-        if usage is not None:
-            self._metrics.add(usage)
+        self._metrics.add(usage)
+        if self.record is not None:
+            self.record.usages.append((prompt, usage))

@@ -117,7 +117,7 @@ class Service:
         """Run one job to its end."""
         with self.metrics.request() as watch:
             result = await self.client.agenerate(job.ids, job.sampling, **self._fields(job))
-            watch.finish(result.usage)
+            watch.finish(job.ids, result.usage)
             return result
 
     async def complete_all(self, jobs: Sequence[Job]) -> list[Completion]:
@@ -140,7 +140,7 @@ class Service:
                 async for chunk in chunks:
                     watch.chunk(len(chunk.ids))
                     if chunk.usage is not None:
-                        watch.finish(chunk.usage)
+                        watch.finish(job.ids, chunk.usage)
                     yield chunk
 
     async def stream_all(

@@ -21,6 +21,7 @@ from sapwood.errors import InvalidRequest
 from sapwood.runtime.server.app import create_app
 from sapwood.runtime.server.config import ServerConfig
 from sapwood.runtime.server.connection import BoundedConnection
+from sapwood.runtime.server.tracing import open_spans
 
 if TYPE_CHECKING:
     from sapwood.runtime.client import Client
@@ -88,7 +89,7 @@ class _Server(uvicorn.Server):
 
 def server_of(client: Client, config: ServerConfig, ready: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """A server for `client`, to be run on a socket from `listen`. `ready` is called once requests are taken."""
-    app = create_app(client, config)
+    app = create_app(client, config, open_spans(config.otlp_endpoint))
     settings: dict[str, Any] = {
         "ssl_certfile": config.tls_cert,
         "ssl_keyfile": config.tls_key,
