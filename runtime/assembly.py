@@ -36,6 +36,7 @@ MAX_ROWS = 512
 SPECULATIVE = ("auto", "off", "ngram", "eagle")
 LEAST_SLOTS = 32768  # if memory allows
 HOST_BUFFER = 256 * 2**20  # bytes of host memory through which the disk is used when none are asked for
+MAX_SLOTS = 2**31 - 1  # their numbers are int32
 MEMORY_SHARE = 1 / 3  # of what is available, for KV
 
 
@@ -83,6 +84,8 @@ def assemble(
     num_slots = options.num_slots or default_slots(model.decoder, context_length)
     if num_slots < 1:
         raise InvalidRequest(f"num_slots must be at least 1, not {num_slots}")
+    if num_slots > (most := most_slots(model.decoder, options.backend)):
+        raise InvalidRequest(f"num_slots is {num_slots}, but {most} is what fits in the memory that is free; lower it")
     context_length = min(context_length, num_slots)
     head = choose_head(options, model)
     progress("preparing the weights")
@@ -173,6 +176,14 @@ def default_slots(decoder: Decoder, context_length: int) -> int:
     bytes_per_slot = len(decoder.layers) * 2 * decoder.kv_size * 4
     affordable = int(available_memory() * MEMORY_SHARE) // bytes_per_slot
     return max(256, min(max(LEAST_SLOTS, 4 * context_length), affordable))
+
+
+def most_slots(decoder: Decoder, backend: str) -> int:
+    """Slots that the free memory holds, with what is kept for each beside its keys and values; of a GPU it isn't known here."""
+    if backend == "cuda":
+        return MAX_SLOTS
+    bytes_per_slot = len(decoder.layers) * 2 * decoder.kv_size * (2 if backend == "cpu" else 4) + 32
+    return min(available_memory() // bytes_per_slot, MAX_SLOTS)
 
 
 def available_memory() -> int:

@@ -62,6 +62,7 @@ def test_serve_has_at_most_forty_options_and_each_says_what_it_is_for() -> None:
         (["serve", "fake", "--host", "256.1.1.1"], "--host"),
         (["serve", "fake", "--api-key-file", "/nowhere"], "--api-key-file"),
         (["serve", "fake", "--config", "/nowhere"], "--config"),
+        (["serve", "fake", "--port", "0", "--num-slots", "99999999999"], "fits in the memory that is free"),
         (["serve", "fake", "--port", "0", "--tls-cert", "/nowhere"], "--tls-cert"),
         (["generate", "hi", "--model", "fake", "--regex", "(("], "not closed"),
         (["generate", "hi", "--model", "fake", "--json-schema", "{"], "JSON"),
