@@ -166,6 +166,7 @@ class Leash:
 
     def __init__(self, private_folder: str) -> None:
         self._private_folder = private_folder
+        self.socket_file = ""  # of an address that was given, once it is ours
         signal.signal(signal.SIGTERM, lambda *_: self.end())
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner's matter
         threading.Thread(target=self._watch, name="leash", daemon=True).start()
@@ -174,6 +175,9 @@ class Leash:
         """Leave nothing behind, and go."""
         if self._private_folder:
             shutil.rmtree(self._private_folder, ignore_errors=True)
+        elif self.socket_file:
+            with contextlib.suppress(OSError):
+                os.unlink(self.socket_file)
         os._exit(status)
 
     def _watch(self) -> None:
@@ -194,16 +198,17 @@ def main() -> None:
     leash = Leash(sys.argv[2])
     assert options.address is not None
     try:
-        run(options, options.address, report)
+        run(options, options.address, report, leash)
     except (SapwoodError, MemoryError, OSError) as error:
         report(error=type(error).__name__, message=str(error) or "there is not enough memory; lower num_slots")
         leash.end(1)
 
 
-def run(options: BackendOptions, address: str, report: Callable[..., None]) -> None:
+def run(options: BackendOptions, address: str, report: Callable[..., None], leash: Leash) -> None:
     """Bind first, so that a taken address shows at once; then load; then serve."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = bind(context, address)
+    leash.socket_file = address.removeprefix("ipc://") if address.startswith("ipc://") else ""
     backend = Backend(router)
     system = assemble(options, progress=lambda text: report(progress=text), wake=backend.wake)
     gc.freeze()  # what is loaded stays: don't look at it in every collection

@@ -173,6 +173,28 @@ def test_sigterm_lets_running_requests_finish_and_leaves_no_process() -> None:
     assert not Path(f"/proc/{backend}").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_named_address_leaves_no_file(tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "backend.sock"
+    with served("--address", f"ipc://{file}") as (process, url):
+        assert httpx.get(f"{url}/health").status_code == 200 and file.is_socket()
+        process.send_signal(number)
+        process.wait(10)
+        deadline = time.monotonic() + 5
+        while file.exists():  # the backend of a killed server notices by itself
+            assert time.monotonic() < deadline, "the socket's file is still there"
+            time.sleep(0.01)
+
+
+def test_a_server_that_can_t_have_an_address_leaves_it_to_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "backend.sock"
+    with served("--address", f"ipc://{file}") as (process, _):
+        refused = sapwood("serve", "fake", "--port", "0", "--address", f"ipc://{file}")
+        assert refused.returncode == 1 and "choose another address" in " ".join(refused.stderr.split())
+        assert file.is_socket()
+        process.send_signal(signal.SIGTERM)
+
+
 def test_a_server_is_measured_against_itself(tmp_path: Path) -> None:
     with served() as (process, url):
         file = tmp_path / "figures.json"
