@@ -74,9 +74,7 @@ void AttentionWork::run(ThreadPool& pool, const Layer& layer, float* partials, s
     const VectorOps& ops = vector_ops();
     const int32_t kv_heads = heads_ / group_;
     const int64_t partial_size = dim_ + 2, per_range = heads_ * partial_size;
-    pool.run(int64_t(tiles_.size()) * kv_heads, [&](int64_t item, int thread) {
-        const Tile& tile = tiles_[size_t(item / kv_heads)];
-        const int32_t kv_head = int32_t(item % kv_heads);
+    const auto attend = [&](const Tile& tile, int32_t kv_head, int thread) {
         AttentionTile task;
         for (int32_t i = 0; i < tile.num_rows; ++i) {
             const size_t row = size_t(tile_rows_[size_t(tile.first_row + i)]);
@@ -98,7 +96,18 @@ void AttentionWork::run(ThreadPool& pool, const Layer& layer, float* partials, s
         task.softcap = layer.softcap;
         task.scratch = scratch[size_t(thread)].data();
         ops.attention_tile(task);
-    });
+    };
+    // All heads of a slot lie side by side: a thread that has enough tiles takes them together.
+    constexpr int64_t kTilesOfThread = 4;
+    const int64_t tiles = int64_t(tiles_.size());
+    if (tiles >= kTilesOfThread * pool.size())
+        pool.run(tiles, [&](int64_t tile, int thread) {
+            for (int32_t head = 0; head < kv_heads; ++head) attend(tiles_[size_t(tile)], head, thread);
+        });
+    else
+        pool.run(tiles * kv_heads, [&](int64_t item, int thread) {
+            attend(tiles_[size_t(item / kv_heads)], int32_t(item % kv_heads), thread);
+        });
     const int64_t rows = int64_t(first_.size());
     const auto merge = [&](int64_t row) {
         const int32_t first = first_[size_t(row)] / kAttentionRange, last = last_[size_t(row)] / kAttentionRange;

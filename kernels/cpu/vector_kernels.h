@@ -196,11 +196,22 @@ inline void block_values_narrow(const float* weights, float shrink, const float*
     store(out, acc);
 }
 
+// Ask for one head of some slots' keys or values, which lie anywhere in memory: they come while other things are done.
+inline void fetch(const uint16_t* heads, int64_t stride, int64_t dim, const int32_t* slots, int count) {
+    for (int p = 0; p < count; ++p) {
+        const uint16_t* row = heads + int64_t(slots[p]) * stride;
+        for (int64_t d = 0; d < dim; d += 32) __builtin_prefetch(row + d, 0, 2);
+    }
+}
+
 // Keys of a block transposed [dim][64] and values [64][dim], as floats; what lies behind `count` means nothing.
 inline void load_block(const AttentionTile& tile, int32_t begin, int count, float* keys, float* values) {
     static const uint16_t zeros[1024] = {};
     const int32_t* slots = tile.slots + (begin - tile.begin);
+    fetch(tile.keys, tile.stride, tile.dim, slots, std::min(count, 16));
     for (int p = 0; p < count; p += 16) {
+        fetch(tile.keys, tile.stride, tile.dim, slots + p + 16, std::clamp(count - p - 16, 0, 16));
+        fetch(tile.values, tile.stride, tile.dim, slots + p, std::min(count - p, 16));
         const uint16_t* rows[16];
         for (int i = 0; i < 16; ++i)
             rows[i] = p + i < count ? tile.keys + int64_t(slots[p + i]) * tile.stride : zeros;
