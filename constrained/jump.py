@@ -1,13 +1,15 @@
 """Forced bytes as canonical tokens: those that the tokenizer would have produced for the text so far.
 
     out so far      ... "na | me          forced: ": "
-    encoded again   ... "na | me | ":| "            the ids that are out must come out again, or there is no jump
+    encoded again   ... "na | me | ":| "            what is out must be cut as without it, or there is no jump
     held back                       ^^ " may grow:  some longer token, e.g. ' "A', may begin there
 
-Nothing that is out ever changes, so the KV never rolls back, and ids == encode(text) holds after a jump.
+Nothing that is out ever changes, so the KV never rolls back, and if ids == encode(text) held before a jump, it does after.
+Text that the model itself cut in another way stays as it is; jumps go on behind it.
 
 A model that cuts forced text in a way of its own would end all jumps: after `",` | `"` the tokenizer's `","` can't come
-any more. So where whitespace and order are fixed, masks leave such tokens out (`detours`), jumping or not.
+any more. So where whitespace and order are fixed, masks leave such tokens out (`detours`), jumping or not: those that the
+tokenizer would not use, whichever of the few possible bytes comes next.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ def canonical_jump(
     encoded = vocabulary.encode(text.decode())
     known = list(ids[start:])
     tokens = vocabulary.token_bytes
+    if encoded[: len(known)] != known:  # the model may have cut its own text otherwise: is that text done with?
+        known = vocabulary.encode(before.decode()) if _is_whole(before) else known
     if encoded[: len(known)] != known or b"".join(tokens[id] for id in encoded) != text:
         return []
     begin = len(before)
@@ -56,12 +60,11 @@ class Detours:
         self._known: dict[tuple[int, bytes], bool] = {}
 
     def find(self, native: _grammar.Matcher) -> list[int]:
-        """Tokens that may come now, but that a longer one would replace once the forced bytes have followed."""
+        """Tokens that may come now, but that a longer one would replace whichever bytes follow."""
         out = []
-        for ids, forced in native.committed():
-            word = forced[:1].isalnum() or forced[0] >= 0x80
-            forced = _whole_characters(forced if word else forced[:4])
-            out += [id for id in ids if self._is_detour(id, forced)]
+        for ids, ways in native.committed():
+            continued = [_head(way) for way in ways]
+            out += [id for id in ids if all(self._is_detour(id, way) for way in continued)]
         return out
 
     def _is_detour(self, id: int, forced: bytes) -> bool:
@@ -80,6 +83,16 @@ class Detours:
         except UnicodeDecodeError:
             return False
         return alone == [id] and longer[:1] != [id]
+
+
+def _head(forced: bytes) -> bytes:
+    """As much of what follows a token as it takes to see how the tokenizer would cut."""
+    word = forced[:1].isalnum() or forced[0] >= 0x80
+    return _whole_characters(forced if word else forced[:4])
+
+
+def _is_whole(text: bytes) -> bool:
+    return _whole_characters(text) == text
 
 
 def _context(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-// Which tokens leave only one way for what follows them.
+// Which tokens leave only few ways for what follows them.
 
 #include <array>
 #include <bitset>
@@ -9,15 +9,21 @@
 namespace sapwood {
 
 int Masks::forced_byte(const Cursor& cursor) {
-    if (json_.may_end(cursor)) return -1;
+    std::vector<int> found = few_bytes(cursor, 1);
+    return found.empty() ? -1 : found[0];
+}
+
+// The bytes that may come; none if the text may end, or if there are more than `most`.
+std::vector<int> Masks::few_bytes(const Cursor& cursor, std::size_t most) {
+    std::vector<int> found;
+    if (json_.may_end(cursor)) return found;
     const std::bitset<256>& possible = plausible(cursor.mode);
-    int found = -1;
     for (int byte = 0; byte < 256; ++byte) {
         if (!possible[byte]) continue;
         Cursor next = cursor;
         if (!json_.step(next, static_cast<std::uint8_t>(byte))) continue;
-        if (found >= 0) return -1;
-        found = byte;
+        if (found.size() == most) return {};
+        found.push_back(byte);
     }
     return found;
 }
@@ -43,7 +49,7 @@ void Masks::find_committed_inside(const Cursor& cursor, std::vector<Committed>& 
     const Trie& trie = vocabulary_.trie;
     TextSpec& text = cursor.text();
     bool raw = cursor.mode == Mode::Raw;
-    std::unordered_map<std::uint64_t, std::pair<bool, int>> known;  // whether live, and the byte that is forced
+    std::unordered_map<std::uint64_t, std::pair<bool, std::vector<int>>> known;  // whether live, and the few ways on
     std::array<int, 256> states, chars;
     states[0] = cursor.at.state, chars[0] = 0;
     for (int node = 1; node < trie.size();) {
@@ -65,29 +71,37 @@ void Masks::find_committed_inside(const Cursor& cursor, std::vector<Committed>& 
         auto [found, fresh] =
             known.try_emplace(static_cast<std::uint64_t>(state) << 32 | (text.counted ? chars[depth] : 0));
         Cursor at = cursor;
-        if (fresh || found->second.second >= 0) at.at = later(cursor, state, chars[depth]);
+        if (fresh || !found->second.second.empty()) at.at = later(cursor, state, chars[depth]);
         if (fresh) {
             bool live = json_.text_live(at, at.at);
-            found->second = {live, live ? forced_byte(at) : -1};
+            found->second = {live, live ? few_bytes(at, kMostWays) : std::vector<int>{}};
         }
-        auto [live, forced] = found->second;
-        bool longer = forced >= 0 && trie.child(node, static_cast<std::uint8_t>(forced)) >= 0;
+        const auto& [live, ways] = found->second;
+        bool longer = !ways.empty() && trie.child(node, static_cast<std::uint8_t>(ways[0])) >= 0;
         if (longer) add_committed(trie, node, at, out);
         node = live ? node + 1 : trie.end[node];
     }
 }
 
 void Masks::add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out) {
-    constexpr std::size_t kEnough = 8;  // forced bytes that tell how a tokenizer would cut
     if (trie.tokens_begin(node) == trie.tokens_end(node)) return;
-    std::string forced;
-    Cursor at = cursor;
-    for (int byte; forced.size() < kEnough && (byte = forced_byte(at)) >= 0;
-         forced.push_back(static_cast<char>(byte))) {
-        if (forced.empty() && trie.child(node, static_cast<std::uint8_t>(byte)) < 0) return;
-        json_.step(at, static_cast<std::uint8_t>(byte));
+    std::vector<std::string> ways;
+    for (int byte : few_bytes(cursor, kMostWays)) {
+        if (trie.child(node, static_cast<std::uint8_t>(byte)) < 0) return;
+        ways.push_back(forced_after(cursor, byte));
     }
-    if (!forced.empty()) out.push_back({{trie.tokens_begin(node), trie.tokens_end(node)}, forced});
+    if (!ways.empty()) out.push_back({{trie.tokens_begin(node), trie.tokens_end(node)}, std::move(ways)});
+}
+
+// A byte and what must come after it.
+std::string Masks::forced_after(Cursor cursor, int byte) {
+    constexpr std::size_t kEnough = 8;  // forced bytes that tell how a tokenizer would cut
+    std::string out;
+    for (; out.size() < kEnough && byte >= 0; byte = forced_byte(cursor)) {
+        json_.step(cursor, static_cast<std::uint8_t>(byte));
+        out.push_back(static_cast<char>(byte));
+    }
+    return out;
 }
 
 void Masks::find_committed(const Trie& trie, int first, int last, const Cursor& cursor, std::vector<Committed>& out) {

@@ -10,10 +10,10 @@
 
 namespace sapwood {
 
-// Allowed tokens after which `forced` must come; some longer token covers a part of that as well.
+// Allowed tokens after which one of `ways` must come; some longer token covers a part of each as well.
 struct Committed {
     std::vector<int> tokens;
-    std::string forced;
+    std::vector<std::string> ways;
 };
 
 class Masks {
@@ -33,6 +33,8 @@ private:
     void find_committed(const Trie& trie, int first, int last, const Cursor& cursor, std::vector<Committed>& out);
     void find_committed_inside(const Cursor& cursor, std::vector<Committed>& out);
     void add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out);
+    std::vector<int> few_bytes(const Cursor& cursor, std::size_t most);
+    std::string forced_after(Cursor cursor, int byte);
     // Tokens that stay within a text, and where they leave it; for all places alike.
     struct Inside {
         std::vector<std::uint32_t> words;
@@ -44,6 +46,7 @@ private:
         std::vector<std::pair<int, int>> by_chars;  // (characters, token), ascending
         bool ends_anywhere = true;                  // the text may end after each of its characters
     };
+    static constexpr std::size_t kMostWays = 8;  // that are looked at to tell how a tokenizer would cut
     static constexpr std::size_t kMaxCachedBytes = 8 << 20;
 
     void compute(const Cursor& cursor, std::uint32_t* words);

@@ -275,8 +275,11 @@ NB_MODULE(_grammar, m) {
         .def("allowed_bytes", &Matcher::allowed_bytes)
         .def("committed",
              [](Matcher& self) {
-                 std::vector<std::pair<std::vector<int>, nb::bytes>> out;
-                 for (const Committed& c : self.committed()) out.emplace_back(c.tokens, to_bytes(c.forced));
+                 std::vector<std::pair<std::vector<int>, std::vector<nb::bytes>>> out;
+                 for (Committed& c : self.committed()) {
+                     auto& ways = out.emplace_back(std::move(c.tokens), std::vector<nb::bytes>{}).second;
+                     for (const std::string& way : c.ways) ways.push_back(to_bytes(way));
+                 }
                  return out;
              })
         .def("in_text", &Matcher::in_text)

@@ -248,3 +248,22 @@ def test_masks_of_a_fixed_layout_leave_out_detours_from_the_tokenizer_s_way(voca
     assert allowed(flexible.mask()) == set(vocabulary.encode("{") + vocabulary.encode('{"'))
     compact.advance(vocabulary.encode("{")[0])  # taken all the same
     assert compact.forced().startswith(b'"name"') and compact.jump() == []
+
+
+def test_a_token_is_a_detour_if_whatever_may_follow_makes_it_another(vocabulary: Vocabulary) -> None:
+    mask = compile({"regex": "x( a| 1)!"}, vocabulary).matcher()
+    mask.advance(vocabulary.encode("x")[0])
+    assert allowed(mask.mask()) == {*vocabulary.encode(" a"), *vocabulary.encode(" 1")}  # not the blank alone
+    open_end = compile({"regex": "x( a| 1| z)!"}, vocabulary).matcher()
+    open_end.advance(vocabulary.encode("x")[0])
+    assert set(vocabulary.encode(" ")) < allowed(open_end.mask())  # " z" is no token
+
+
+def test_text_that_the_model_cut_its_own_way_does_not_end_jumping(vocabulary: Vocabulary) -> None:
+    matcher = compile({"regex": "x( a| 1)!test[,x]"}, vocabulary).matcher()
+    for token in (b"x", b" ", b"a"):
+        matcher.advance(vocabulary.token_bytes.index(token))
+    assert matcher.jump() == vocabulary.encode("!test")
+    unfinished = compile({"regex": "tests?"}, vocabulary).matcher()
+    unfinished.advance(vocabulary.token_bytes.index(b"t"))
+    assert unfinished.forced() == b"est" and unfinished.jump() == []  # "t" would not stay what it is
