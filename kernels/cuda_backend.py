@@ -7,7 +7,7 @@ CPU tensors in Triton's interpreter, which is how it is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,11 @@ from sapwood.kernels.cuda_weights import load_matrix, load_vector, rows_of, stac
 from sapwood.kernels.decoder import Decoder, Layer, Weight
 from sapwood.kernels.flashinfer_attention import FlashInferAttention, is_available
 from sapwood.kernels.plan import Batch, Output
+from sapwood.kernels.sampling import Sampled, SampleRow
 from sapwood.kernels.triton.attention import SPLIT, AttentionWork, attention, empty_work, plan_attention, refill
 from sapwood.kernels.triton.linear import linear
 from sapwood.kernels.triton.rows import add_rms_norm, gated, rope_store
+from sapwood.kernels.triton.sampling import sample
 from sapwood.kernels.triton.weights import GpuMatrix
 
 Tensor = torch.Tensor
@@ -86,6 +88,28 @@ class Inputs:
     slots: Tensor
     out_rows: Tensor  # [outputs]
     work: dict[int | None, AttentionWork]  # by window; empty where FlashInfer attends
+
+
+class CudaOutput(Output):
+    """Logits that stay on the card, and are sampled there, until someone looks at them."""
+
+    def __init__(self, logits: Tensor, hidden: Tensor | None = None, features: Tensor | None = None) -> None:
+        self._on_device = logits
+        self.hidden = None if hidden is None else hidden.float().cpu().numpy()
+        self.features = None if features is None else features.cpu().numpy()
+
+    @property
+    def logits(self) -> NDArray[np.float32]:  # type: ignore[override]  # nobody writes them
+        """Brought over when asked for; valid until the next run."""
+        logits: NDArray[np.float32] = self._on_device.cpu().numpy()
+        return logits
+
+    @torch.inference_mode()
+    def choose(self, outs: Sequence[int], rows: Sequence[SampleRow]) -> list[Sampled]:
+        logits = self._on_device
+        if list(outs) != list(range(len(logits))):
+            logits = logits[torch.tensor(outs, device=logits.device)]
+        return sample(logits, rows)
 
 
 class GraphStep:
@@ -171,14 +195,9 @@ class CudaPlan:
         inputs = self._send(batch, ours=size is not None or bool(batch.drafts))
         if size is not None and self._graphs is not None and self._step(size).fill(inputs):
             self._graphs.replay(size)
-            return Output(self._steps[size].logits[: len(batch.logit_rows)].cpu().numpy())
+            return CudaOutput(self._steps[size].logits[: len(batch.logit_rows)])
         hidden, features = self.forward(inputs)
-        logits = self.to_logits(hidden)
-        return Output(
-            logits.cpu().numpy(),
-            hidden=hidden.float().cpu().numpy() if batch.want_hidden else None,
-            features=None if features is None else features.cpu().numpy(),
-        )
+        return CudaOutput(self.to_logits(hidden), hidden if batch.want_hidden else None, features)
 
     def close(self) -> None:
         """Device memory goes with the last reference."""

@@ -53,6 +53,8 @@ class Batch:
 
 @dataclass(slots=True)
 class Output:
+    """What a batch gave. A backend may bring the logits over only when they are looked at."""
+
     logits: NDArray[np.float32]  # [num_out, vocab]; valid until the next run
     hidden: NDArray[np.float32] | None = None  # [num_out, hidden] after the final norm, if wanted
     features: NDArray[np.float32] | None = None  # [rows, len(captures) * hidden], if the plan captures

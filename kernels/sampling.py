@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,15 @@ class Sampled:
     top: list[tuple[int, float]] = field(default_factory=list)  # likeliest alternatives, best first
 
 
+@runtime_checkable
+class Chooses(Protocol):
+    """An output whose logits stay where they were computed, and are sampled there."""
+
+    def choose(self, outs: Sequence[int], rows: Sequence[SampleRow]) -> list[Sampled]:
+        """`sample` from the logits number `outs`, one token for each of `rows`."""
+        ...
+
+
 def sample(logits: Floats, rows: Sequence[SampleRow]) -> list[Sampled]:
     """Choose one token a row. logits: float32 [len(rows), vocab]; not changed."""
     return [_sample_row(logits[i], row) for i, row in enumerate(rows)]
@@ -90,7 +100,7 @@ def allowed(mask: NDArray[np.uint32], vocab: int) -> NDArray[np.bool_]:
 
 
 def _sample_row(logits: Floats, row: SampleRow) -> Sampled:
-    if row.mask is not None and row.temperature <= 0 and _cpu and not _changes(row) and logits.flags.c_contiguous:
+    if row.mask is not None and row.temperature <= 0 and _cpu and not changes(row) and logits.flags.c_contiguous:
         token = _cpu.masked_argmax(logits, row.mask)
     else:
         token = _choose(_adjusted(logits, row), row)
@@ -106,7 +116,7 @@ def _with_logprobs(logits: Floats, token: int, num_top: int) -> Sampled:
     return Sampled(token, float(logprobs[token]), top)
 
 
-def _changes(row: SampleRow) -> bool:
+def changes(row: SampleRow) -> bool:
     """Whether bias or penalties change any logit."""
     penalised = row.repetition_penalty != 1.0 or row.presence_penalty or row.frequency_penalty
     return bool(penalised or len(row.bias_ids))
@@ -114,7 +124,7 @@ def _changes(row: SampleRow) -> bool:
 
 def _adjusted(logits: Floats, row: SampleRow) -> Floats:
     """Bias, penalties and mask; a copy where anything changes."""
-    if not _changes(row) and row.mask is None:
+    if not changes(row) and row.mask is None:
         return logits
     values = logits.copy(order="C")
     if len(row.bias_ids):

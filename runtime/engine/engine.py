@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sapwood.kernels.plan import Batch, Output, Plan
-from sapwood.kernels.sampling import Sampled, SampleRow, sample, score
+from sapwood.kernels.sampling import Chooses, Sampled, SampleRow, sample, score
 
 
 class Engine:
@@ -31,7 +31,10 @@ class Engine:
     def choose(self, outs: Sequence[int], rows: Sequence[SampleRow]) -> list[Sampled]:
         """One token for each of `rows`, from the logits number `outs`."""
         began = time.perf_counter()
-        chosen = sample(self._logits(outs), rows)
+        if isinstance(self._output, Chooses):
+            chosen = self._output.choose(outs, rows)
+        else:
+            chosen = sample(self._logits(outs), rows)
         self.sample_seconds += time.perf_counter() - began
         return chosen
 

@@ -12,6 +12,8 @@ from sapwood.kernels.cuda_graphs import GraphBuckets
 from sapwood.kernels.decoder import Format
 from sapwood.kernels.plan import Batch, DraftTail
 from sapwood.kernels.reference import ReferencePlan
+from sapwood.kernels.sampling import SampleRow, sample, score
+from sapwood.runtime.engine.engine import Engine
 
 LENGTH = 40
 RNG = np.random.default_rng(3)
@@ -32,6 +34,20 @@ def test_logits_are_the_reference_s(kind: str, device: str) -> None:
     got = np.concatenate([run(plan, IDS, TABLE, 0, 30), run(plan, IDS, TABLE, 30, 31)])
     assert np.isfinite(got).all()
     assert np.abs(got - expected).max() / np.abs(expected).max() < 0.02
+
+
+def test_the_engine_chooses_on_the_device_what_it_would_choose_from_the_logits(device: str) -> None:
+    plan, _ = plans("llama", Format.Q8_0, device)
+    engine = Engine(plan)
+    rows = int32(range(8))
+    batch = Batch(int32(IDS[:8]), rows, TABLE[:8], int32([0] * 8), [TABLE], rows)
+    settings: list[dict[str, float]] = [{}, {"temperature": 0.0}, {"top_p": 0.8}, {"min_p": 0.1}]
+    sampled = [SampleRow(seed=i, position=i, **setting) for i, setting in enumerate(settings)]  # type: ignore[arg-type]
+    output = engine.run(batch)
+    for outs in ([0, 1, 2, 3], [7, 1, 1, 5]):
+        assert engine.choose(outs, sampled) == sample(output.logits[outs], sampled)
+    assert engine.choose([7, 6], sampled[:2]) == engine.choose([7, 6, 5], sampled[:3])[:2]
+    assert engine.score([3], [5], 2) == score(output.logits[3:4], int32([5]), 2)
 
 
 def test_draft_trees_captures_and_records(device: str) -> None:
