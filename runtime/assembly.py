@@ -26,14 +26,16 @@ from sapwood.runtime.options import BackendOptions
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.scheduler import Capacity, Scheduler
 from sapwood.runtime.scheduler.validate import Limits
+from sapwood.runtime.speculative.draft_model import ModelDrafter
 from sapwood.runtime.speculative.drafter import Drafter
 from sapwood.runtime.speculative.eagle import EagleDrafter
+from sapwood.runtime.speculative.lookahead import LookaheadDrafter
 from sapwood.runtime.speculative.mixed import MixedDrafter
 from sapwood.runtime.speculative.ngram import NgramDrafter
 from sapwood.runtime.tokenizer import Tokenizer, load_tokenizer
 
 MAX_ROWS = 512
-SPECULATIVE = ("auto", "off", "ngram", "eagle")
+SPECULATIVE = ("auto", "off", "ngram", "lookahead", "eagle", "draft")
 LEAST_SLOTS = 32768  # if memory allows
 HOST_BUFFER = 256 * 2**20  # bytes of host memory through which the disk is used when none are asked for
 MAX_SLOTS = 2**31 - 1  # their numbers are int32
@@ -109,7 +111,7 @@ def assemble(
         Limits(context_length, model.decoder.vocab_size, tokenizer.bos_id),
         Capacity(**{name: value for name, value in given.items() if value is not None}),
         options.policy,
-        drafter=make_drafter(options, plan, head),
+        drafter=make_drafter(options, plan, head, model, tokenizer),
         tiers=tiers,
         check=options.check,
     )
@@ -140,35 +142,42 @@ def make_tiers(
 
 
 def choose_head(options: BackendOptions, model: Model) -> EagleHead | None:
-    """The EAGLE head to draft with, if one is to be used."""
+    """The EAGLE head to draft with, if one is to be used. InvalidRequest where `speculative` names nothing that works."""
     kind, _, path = options.speculative.partition(":")
-    if kind not in SPECULATIVE or (path and kind != "eagle"):
-        known = "auto, off, ngram, eagle or eagle:FOLDER"
-        raise InvalidRequest(f"there is no way of drafting called '{options.speculative}'; choose {known}")
-    if kind not in ("auto", "eagle") or (kind == "auto" and options.backend != "cpu"):
-        return None
-    if options.backend != "cpu":
+    if kind not in SPECULATIVE or (path and kind not in ("eagle", "draft")) or (kind == "draft" and not path):
         raise InvalidRequest(
-            "EAGLE heads draft on the cpu backend only; leave --speculative out, or take --backend cpu"
+            f"there is no way of drafting called '{options.speculative}'; choose auto, off, ngram, lookahead, eagle, "
+            "eagle:FOLDER or draft:MODEL"
         )
+    if kind in ("eagle", "draft") and options.backend != "cpu":
+        raise InvalidRequest(f"{kind} drafts on the cpu backend only; leave --speculative out, or take --backend cpu")
+    if kind not in ("auto", "eagle") or options.backend != "cpu":
+        return None
     folder = Path(path) if path else packaged_head(model.decoder)
-    if folder is None:
-        if kind == "auto":
-            return None
+    if folder is None and kind == "eagle":
         raise InvalidRequest(
             f"no EAGLE head comes with {model.name}; name a folder: --speculative eagle:FOLDER (docs/train-eagle.md)"
         )
-    return load_eagle(folder, model.decoder)
+    return None if folder is None else load_eagle(folder, model.decoder)
 
 
-def make_drafter(options: BackendOptions, plan: Plan, head: EagleHead | None) -> Drafter | None:
+def make_drafter(
+    options: BackendOptions, plan: Plan, head: EagleHead | None, model: Model, tokenizer: Tokenizer
+) -> Drafter | None:
     """What guesses tokens ahead, if anything does."""
-    wanted = options.speculative == "ngram" or (options.speculative == "auto" and options.backend == "cpu")
-    if head is None:
-        return NgramDrafter() if wanted else None
-    assert isinstance(plan, CpuPlan)
-    eagle = EagleDrafter(CpuEagle(plan, head))
-    return MixedDrafter(NgramDrafter(), eagle) if wanted else eagle
+    kind, _, name = options.speculative.partition(":")
+    if kind == "draft":
+        small = open_model(name)
+        if open_tokenizer(str(small.path)).token_bytes != tokenizer.token_bytes:
+            raise InvalidRequest(f"{name} can't draft for {model.name}: their vocabularies differ")
+        return ModelDrafter(small.decoder, plan.kv.num_slots, plan.max_rows, options.threads)
+    if kind == "lookahead":
+        return LookaheadDrafter()
+    if head is not None:
+        assert isinstance(plan, CpuPlan)
+        eagle = EagleDrafter(CpuEagle(plan, head))
+        return MixedDrafter(NgramDrafter(), eagle) if kind == "auto" else eagle
+    return NgramDrafter() if kind == "ngram" or (kind == "auto" and options.backend == "cpu") else None
 
 
 def default_slots(decoder: Decoder, context_length: int) -> int:

@@ -28,7 +28,7 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     policy: str = "lpm"  # who of those that wait goes first: fcfs, lpm, dfs-weight
     eviction: Literal["lru", "lfu", "priority"] = "lru"  # what of the cache goes first when room is needed
     ttl: Seconds | None = None  # seconds after which cache that nobody uses is forgotten
-    # auto: repetition and the head that comes with the model, on the cpu; ngram; eagle; eagle:FOLDER; off
+    # auto: repetition and the head that comes with the model, on the cpu; ngram; lookahead; eagle[:FOLDER]; draft:MODEL; off
     speculative: str = "auto"
     host_cache: Bytes = 0  # bytes of memory that catch what is evicted
     disk_cache: str | None = None  # a folder that catches what falls out of there, also for the next start

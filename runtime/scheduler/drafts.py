@@ -18,9 +18,9 @@ from sapwood.kernels.plan import Batch, Output
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.scheduler.grammars import GrammarJobs
 from sapwood.runtime.scheduler.request import RequestState
+from sapwood.runtime.scheduler.stats import DEEPEST
 from sapwood.runtime.speculative.drafter import Drafter, Wish
 
-DEEPEST = 8  # tokens of a draft
 RETRY = 24  # tokens after which a request whose drafts don't pay is given another chance
 LEARNING = 0.15  # weight of the newest observation
 
@@ -99,7 +99,7 @@ class Drafts:
     def accepted(self, request: RequestState, ids: list[int], num_drafted: int, num_accepted: int) -> None:
         """`ids` were added to a request's text; of those drafted for it, the first `num_accepted` came true."""
         luck = self._luck[request]
-        if luck.is_followed and self._drafter.needs_texts:
+        if ids and luck.is_followed and self._drafter.needs_texts:
             self._drafter.accept(str(request.order), ids)
         luck.num_since += len(ids)
         if num_drafted:

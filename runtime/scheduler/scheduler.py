@@ -326,6 +326,7 @@ class Scheduler:
         if self._drafts is not None:
             self._drafts.accepted(request, request.ids[before:], len(draft), num_true)
             self._drafts.settle(request, before + num_true)
+            self.stats.verified(len(draft), num_true)
         if not request.is_complete:
             self._extend(request, before + num_true)
             if request.message.stream:
@@ -350,7 +351,10 @@ class Scheduler:
         """Own slots for a request's ids from `start` on; when none are left, others are preempted for it, or it itself."""
         while request.path is not None:
             try:
-                request.path.extend(request.ids[start:])
+                if start == len(request.ids) - 1:
+                    request.path.push(request.ids[start])
+                else:
+                    request.path.extend(request.ids[start:])
                 return
             except OutOfSlots:
                 victim = min(chain(self._decoding, self._reading), key=_expendable)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.scheduler.request import RequestState
 
+DEEPEST = 8  # tokens of a draft
 WINDOW = 5.0  # seconds over which throughput is measured
 
 
@@ -28,6 +29,10 @@ class SchedulerStats:
     num_jumped: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
+    drafts_tried: list[int] = field(
+        default_factory=lambda: [0] * DEEPEST
+    )  # by depth: tokens whose forerunners came true
+    drafts_true: list[int] = field(default_factory=lambda: [0] * DEEPEST)  # by depth: those that came true themselves
     schedule_seconds: float = 0.0  # composing batches and handling tokens
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # (when, output tokens so far)
 
@@ -37,6 +42,12 @@ class SchedulerStats:
         self.num_prompt += request.prompt_len
         self.num_cached += request.num_cached
         self.num_jumped += request.num_jumped
+
+    def verified(self, num_drafted: int, num_true: int) -> None:
+        """Of a request's draft, the first `num_true` tokens came true."""
+        for depth in range(min(num_true + 1, num_drafted)):
+            self.drafts_tried[depth] += 1
+            self.drafts_true[depth] += depth < num_true
 
     def stepped(self, num_rows: int) -> None:
         """A step computed rows; its output tokens are in `num_output` already."""
@@ -82,6 +93,8 @@ def describe(
         "num_jumped": stats.num_jumped,
         "num_drafted": stats.num_drafted,
         "num_accepted": stats.num_accepted,
+        "drafts_tried": list(stats.drafts_tried),
+        "drafts_true": list(stats.drafts_true),
         "throughput": stats.throughput,
         "num_slots": tree.num_slots,
         "num_used": used,

@@ -14,16 +14,18 @@ from sapwood.errors import InvalidRequest
 from sapwood.runtime.cli.bench.api import Api, Failure
 from sapwood.runtime.cli.bench.engine import engine
 from sapwood.runtime.cli.bench.report import Row, plot, table
+from sapwood.runtime.cli.bench.speculative import speculative
 from sapwood.runtime.cli.bench.workloads import WORKLOADS
 from sapwood.runtime.cli.terminal import console, note, waiting
 
-app = typer.Typer(help="Measure a server, or the CPU engine alone.", no_args_is_help=True)
+app = typer.Typer(help="Measure a server, the CPU engine alone, or drafting.", no_args_is_help=True)
 app.command()(engine)
+app.command()(speculative)
 
 
 @app.callback()
 def _group() -> None:
-    """Measure a server, or the CPU engine alone."""
+    """Measure a server, the CPU engine alone, or drafting."""
 
 
 @app.command()
