@@ -2,7 +2,8 @@
 
     python benchmarks/radix.py [--json FILE] [--plot FILE.png]
 
-No model is loaded: the tree doesn't know any. Times are medians with the 10th and 90th percentile.
+Only the last figure, the tree's share of a server's work, loads a model: the tree doesn't know any. Times are medians with the
+10th and 90th percentile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path as FilePath
 
 import numpy as np
+import radix_share
 from numpy.typing import NDArray
 
 from sapwood.radix import snapshot
@@ -61,9 +63,13 @@ class Timer:
 
     def figure(self, name: str, unit: str, goal: float | None = None) -> Figure:
         scale = {"us": 1e6, "ms": 1e3, "s": 1.0}[unit]
-        times = sorted(seconds * scale for seconds in self.seconds)
-        last = len(times) - 1
-        return Figure(name, unit, statistics.median(times), times[last // 10], times[last - last // 10], goal)
+        return summary(name, unit, [seconds * scale for seconds in self.seconds], goal)
+
+
+def summary(name: str, unit: str, values: list[float], goal: float | None = None) -> Figure:
+    """The median and the 10th and 90th percentile of what was measured."""
+    ordered, last = sorted(values), len(values) - 1
+    return Figure(name, unit, statistics.median(values), ordered[last // 10], ordered[last - last // 10], goal)
 
 
 class Memory:
@@ -220,6 +226,17 @@ def storage(width: int) -> list[Figure]:
     ]
 
 
+def share(model: str) -> list[Figure]:
+    """The tree's part of the CPU time of few-shot requests."""
+    runs = radix_share.measure(model, 5)
+    return [
+        summary(
+            "tree calls, few-shot, of the backend's CPU time", "%", [100 * run.tree / run.process for run in runs], 0.3
+        ),
+        summary("  of its scheduler's thread", "%", [100 * run.tree / run.thread for run in runs]),
+    ]
+
+
 def plot(figures: list[Figure], file: str) -> None:
     """Bars of what has a goal, as shares of it."""
     import matplotlib
@@ -247,6 +264,7 @@ def main() -> None:
     parser.add_argument(
         "--bytes", type=int, default=23_040, help="bytes of keys and values a token (SmolLM2-135M: 23,040)"
     )
+    parser.add_argument("--model", default="smollm2-135m", help="whose share is measured (smollm2-135m)")
     args = parser.parse_args()
     parts: list[Callable[[], list[Figure]]] = [
         lambda: requests(8),
@@ -256,6 +274,7 @@ def main() -> None:
         decoding_when_full,
         eviction,
         lambda: storage(args.bytes),
+        lambda: share(args.model),
     ]
     figures: list[Figure] = []
     for part in parts:

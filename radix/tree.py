@@ -25,6 +25,7 @@ from sapwood.radix.space import Space
 from sapwood.radix.stats import SpaceStats, TreeStats
 
 SPARE = 256  # slots evicted beyond what is needed, so that not every decoded token evicts
+FEW = 64  # slots up to which a loop is faster than numpy
 
 
 @dataclass(slots=True)
@@ -40,7 +41,8 @@ class RadixTree:
 
     def __init__(self, num_slots: int, *, eviction: str = "lru", ttl: float | None = None) -> None:
         self.pool = SlotPool(num_slots)
-        self.computed: NDArray[np.bool_] = np.zeros(num_slots, bool)  # by slot: keys and values are in memory
+        self.marks = bytearray(num_slots)  # by slot: 1 where its keys and values are in memory
+        self.computed: NDArray[np.bool_] = np.frombuffer(self.marks, bool)  # the same
         self.num_locked = 0  # slots of locked nodes
         self.num_paths = 0
         self.num_nodes = 0
@@ -86,7 +88,7 @@ class RadixTree:
         tip = nodes[-1] if nodes else space.root
         slots = np.concatenate([node.slots for node in nodes]) if nodes else np.empty(0, np.int32)
         self.num_paths += 1
-        path = Path(self, space, tip, wanted[: tip.end].copy(), slots, priority)
+        path = Path(self, space, tip, slots, priority)
         path.computed_until = known
         self._count_match(space, len(wanted), path.num_computed)
         if self._expiry is not None and (deadline := self._expiry.deadline(self.clock)) is not None:
@@ -104,7 +106,11 @@ class RadixTree:
 
     def mark_computed(self, slots: Slots) -> None:
         """The keys and values of these slots are in memory now."""
-        self.computed[slots] = True
+        if len(slots) > FEW:
+            self.computed[slots] = True
+            return
+        for slot in slots.tolist():
+            self.marks[slot] = 1
 
     def pin(self, ids: Sequence[int] | Ids, namespace: str = "") -> int:
         """Keep the cached prefix of `ids` until unpin; returns its length. Pins of the same prefix are counted."""
@@ -257,7 +263,7 @@ class RadixTree:
                 f"{missing} more KV slots are needed; {self.num_free} are free and none of the others can be evicted now"
             )
         for node in nodes:
-            path.append(node.ids, node.slots)
+            path.append(node.slots)
         if missing:
             slots = self.pool.take(missing)
             if tip.parent is not None and tip.locks == 1 and not tip.children:
@@ -270,7 +276,7 @@ class RadixTree:
                 self.num_nodes += 1
             path.space.held += missing
             self._count_locked(path.space, missing)
-            path.append(ids[done:], slots)
+            path.append(slots)
         path.tip = tip
         return path.slots[begin:]
 
