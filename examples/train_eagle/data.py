@@ -209,7 +209,8 @@ def write(client: Client, num_tokens: int, first_seed: int) -> Iterator[Conversa
 def load(path: Path) -> list[Conversation]:
     """The conversations of a file."""
     with path.open() as lines:
-        return [Conversation(**json.loads(line)) for line in lines]
+        entries = map(json.loads, lines)
+        return [Conversation(one["ids"], [tuple(span) for span in one["answers"]], one["kind"]) for one in entries]
 
 
 def save(conversations: Iterable[Conversation], path: Path, num_tokens: int) -> None:
