@@ -23,6 +23,7 @@ from sapwood.kernels.flashinfer_attention import FlashInferAttention, is_availab
 from sapwood.kernels.plan import Batch, Output
 from sapwood.kernels.sampling import Sampled, SampleRow
 from sapwood.kernels.triton.attention import SPLIT, AttentionWork, attention, empty_work, plan_attention, refill
+from sapwood.kernels.triton.cache import Cache, CacheKind, make_cache
 from sapwood.kernels.triton.linear import linear
 from sapwood.kernels.triton.rows import add_rms_norm, gated, rope_store
 from sapwood.kernels.triton.sampling import sample
@@ -30,13 +31,14 @@ from sapwood.kernels.triton.weights import GpuMatrix
 
 Tensor = torch.Tensor
 
+AttentionName = Literal["auto", "triton", "flashinfer"]
 GRAPH_POSITIONS = 16 * SPLIT  # the longest context that a recorded step can see; longer ones are launched one by one
 
 
 class CudaLayer:
-    """A layer's weights on the device, and its keys and values [slots, kv_heads, dim]."""
+    """A layer's weights on the device, and its keys and values."""
 
-    def __init__(self, layer: Layer, decoder: Decoder, num_slots: int, device: str, dtype: torch.dtype) -> None:
+    def __init__(self, layer: Layer, decoder: Decoder, cache: Cache, device: str) -> None:
         def vector(weight: Weight | None) -> Tensor | None:
             return None if weight is None else load_vector(weight, device)
 
@@ -52,31 +54,30 @@ class CudaLayer:
         self.q_norm, self.k_norm = vector(layer.q_norm), vector(layer.k_norm)
         self.post_attn_norm, self.post_ffn_norm = vector(layer.post_attn_norm), vector(layer.post_ffn_norm)
         self.inv_freq = torch.from_numpy(layer.rope.inv_freq).to(device)
-        self.keys = torch.zeros(num_slots, decoder.num_kv_heads, decoder.head_dim, device=device, dtype=dtype)
-        self.values = torch.zeros_like(self.keys)
+        self.cache = cache
 
 
 class CudaKV:
     """Implements `KVMemory`."""
 
-    def __init__(self, layers: list[CudaLayer], decoder: Decoder, num_slots: int, dtype: torch.dtype) -> None:
-        self._tensors = [t for layer in layers for t in (layer.keys, layer.values)]
-        self.num_slots = num_slots
-        self.bytes_per_slot = len(self._tensors) * decoder.kv_size * dtype.itemsize
-        name = str(dtype).removeprefix("torch.")
-        self.layout = f"cuda-{name}-{len(layers)}x2x{decoder.num_kv_heads}x{decoder.head_dim}"
+    def __init__(self, caches: list[Cache]) -> None:
+        self.num_slots, kv_heads, dim = caches[0].keys.shape
+        self._bytes = [part.view(self.num_slots, -1).view(torch.uint8) for cache in caches for part in cache.parts]
+        self._sizes = [part.shape[1] for part in self._bytes]  # bytes of a slot
+        self.bytes_per_slot = sum(self._sizes)
+        name = str(caches[0].keys.dtype).removeprefix("torch.")
+        self.layout = f"cuda-{name}-{len(caches)}x2x{kv_heads}x{dim}"
 
     def read(self, slots: NDArray[np.int32]) -> NDArray[np.uint8]:
-        at = torch.from_numpy(slots).long().to(self._tensors[0].device)
-        records = torch.cat([t[at].flatten(1).view(torch.uint8) for t in self._tensors], dim=1)
-        return records.cpu().numpy()
+        at = torch.from_numpy(slots).long().to(self._bytes[0].device)
+        return torch.cat([part[at] for part in self._bytes], dim=1).cpu().numpy()
 
     def write(self, slots: NDArray[np.int32], records: NDArray[np.uint8]) -> None:
-        device = self._tensors[0].device
+        device = self._bytes[0].device
         at = torch.from_numpy(slots).long().to(device)
-        parts = torch.from_numpy(np.ascontiguousarray(records)).to(device).chunk(len(self._tensors), dim=1)
-        for tensor, part in zip(self._tensors, parts, strict=True):
-            tensor[at] = part.contiguous().view(tensor.dtype).view(len(slots), *tensor.shape[1:])
+        received = torch.split(torch.from_numpy(np.ascontiguousarray(records)).to(device), self._sizes, dim=1)
+        for part, columns in zip(self._bytes, received, strict=True):
+            part[at] = columns
 
 
 @dataclass(slots=True)
@@ -148,10 +149,17 @@ class GraphStep:
         self.logits.copy_(self._plan.to_logits(hidden))
 
 
+def _with_flashinfer(attention: AttentionName, device: str, *, ours_only: bool) -> bool:
+    """`ours_only`: the plan is invariant or its keys and values are quantized, which only our own kernels know."""
+    if attention == "flashinfer" and ours_only:
+        raise InvalidRequest("FlashInfer attends neither invariantly nor to quantized keys; use attention 'triton'")
+    return attention == "flashinfer" or (attention == "auto" and device == "cuda" and is_available() and not ours_only)
+
+
 class CudaPlan:
     """Implements `Plan`. `invariant`: a row's bits don't depend on the batch (fixed tiles everywhere, slower). `recorder`:
     what records graphs; by default CUDA's on a card, and none elsewhere. `attention` of batches that aren't recorded:
-    "auto" takes FlashInfer where it is installed."""
+    "auto" takes FlashInfer where it is installed and can. `kv`: how keys and values are kept; "same" is in `dtype`."""
 
     def __init__(
         self,
@@ -164,7 +172,8 @@ class CudaPlan:
         dtype: torch.dtype = torch.bfloat16,
         invariant: bool = False,
         recorder: Recorder | None = None,
-        attention: Literal["auto", "triton", "flashinfer"] = "auto",
+        attention: AttentionName = "auto",
+        kv: CacheKind = "same",
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise InvalidRequest("no CUDA device is available; use --backend cpu")
@@ -176,16 +185,18 @@ class CudaPlan:
         self._embed = load_matrix(decoder.embed, device)
         self._head = self._embed if decoder.head is decoder.embed else load_matrix(decoder.head, device)
         self._final_norm = load_vector(decoder.final_norm, device)
-        self._layers = [CudaLayer(layer, decoder, num_slots, device, dtype) for layer in decoder.layers]
-        self.kv = CudaKV(self._layers, decoder, num_slots, dtype)
+        caches = [
+            make_cache(num_slots, decoder.num_kv_heads, decoder.head_dim, dtype, device, kv) for _ in decoder.layers
+        ]
+        self._layers = [CudaLayer(layer, decoder, c, device) for layer, c in zip(decoder.layers, caches, strict=True)]
+        self.kv = CudaKV(caches)
         matrices = [m for layer in self._layers for m in (*layer.qkv, *layer.wo, *layer.gate_up, *layer.down)]
         largest = max(m.out_features * m.in_features for m in (*matrices, self._head))
         self._scratch = None if invariant else torch.empty(largest, dtype=dtype, device=device)
         if recorder is None and device == "cuda":
             recorder = cuda_recorder
-        if attention == "auto":
-            attention = "flashinfer" if device == "cuda" and is_available() and not invariant else "triton"
-        self._flashinfer = FlashInferAttention(decoder, device, dtype) if attention == "flashinfer" else None
+        with_flashinfer = _with_flashinfer(attention, device, ours_only=invariant or kv != "same")
+        self._flashinfer = FlashInferAttention(decoder, device, dtype) if with_flashinfer else None
         self._steps: dict[int, GraphStep] = {}
         self._graphs = None if recorder is None or captures else GraphBuckets(self._step_launch, recorder)
 
@@ -256,16 +267,16 @@ class CudaPlan:
         if layer.bias is not None:
             qkv = qkv + layer.bias
         q = rope_store(
-            qkv, layer.inv_freq, inputs.positions, inputs.slots, layer.keys, layer.values, num_heads=decoder.num_heads,
+            qkv, layer.inv_freq, inputs.positions, inputs.slots, layer.cache, num_heads=decoder.num_heads,
             interleaved=rope.interleaved, magnitude=rope.magnitude, q_norm=layer.q_norm, k_norm=layer.k_norm,
             eps=decoder.norm_eps,
         )  # fmt: skip
         window = layer.spec.window
         if self._flashinfer is not None and not inputs.work:
-            mixed = self._flashinfer.run(q, layer.keys, layer.values, window)
+            mixed = self._flashinfer.run(q, layer.cache.keys, layer.cache.values, window)
         else:
             mixed = attention(
-                q, layer.keys, layer.values, inputs.work[window], scale=decoder.attn_scale, softcap=decoder.attn_softcap
+                q, layer.cache, inputs.work[window], scale=decoder.attn_scale, softcap=decoder.attn_softcap
             )
         return self._linear(mixed.flatten(1), layer.wo)
 

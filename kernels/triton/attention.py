@@ -22,6 +22,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from sapwood.kernels.plan import DraftTail
+from sapwood.kernels.triton.cache import Cache
 from sapwood.kernels.triton.dot import dot
 
 SPLIT = 512  # positions of one partial softmax; fixed, so that bits don't depend on the batch
@@ -128,9 +129,10 @@ def refill(room: AttentionWork, work: AttentionWork) -> bool:
 @triton.jit
 def _partial_kernel(  # type: ignore[no-untyped-def]
     q_ptr, k_ptr, v_ptr, tile_rows_ptr, tile_table_ptr, tile_begin_ptr, tables_ptr, row_len_ptr, row_first_ptr,
-    tail_start_ptr, ancestors_ptr, acc_ptr, max_ptr, sum_ptr, num_splits, scale, softcap,
+    tail_start_ptr, ancestors_ptr, k_scale_ptr, v_scale_ptr, acc_ptr, max_ptr, sum_ptr, num_splits, scale, softcap,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, GROUP_BLOCK: tl.constexpr,
     TILE_ROWS: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, CAPPED: tl.constexpr,
+    QUANTIZED: tl.constexpr,
 ):  # fmt: skip
     tile, kv_head = tl.program_id(0), tl.program_id(1)
     GROUP: tl.constexpr = HEADS // KV_HEADS
@@ -158,10 +160,14 @@ def _partial_kernel(  # type: ignore[no-untyped-def]
     for start in range(begin, end, BLOCK):
         p = start + tl.arange(0, BLOCK)
         slot = tl.load(table + p, mask=p < end, other=0).to(tl.int64)
-        at = (slot * KV_HEADS + kv_head) * DIM
+        at = slot * KV_HEADS + kv_head
         inside = (p < end)[:, None] & (d < DIM)[None, :]
-        keys = tl.load(k_ptr + at[:, None] + d[None, :], mask=inside, other=0.0)
+        keys = tl.load(k_ptr + at[:, None] * DIM + d[None, :], mask=inside, other=0.0)
+        if QUANTIZED:
+            keys = keys.to(tl.float32).to(q.dtype)  # codes are exact in q's type; scales multiply the float32 scores
         scores = dot(q, tl.trans(keys), tl.zeros((TILE_ROWS * GROUP_BLOCK, BLOCK), tl.float32)) * scale
+        if QUANTIZED:
+            scores *= tl.load(k_scale_ptr + at, mask=p < end, other=0.0)[None, :]
         if CAPPED:
             scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
         ahead = tl.minimum(tl.maximum(p[None, :] - tail_start[:, None], 0), 63)
@@ -174,8 +180,11 @@ def _partial_kernel(  # type: ignore[no-untyped-def]
         weights = tl.exp(scores - anchor[:, None])
         shrink = tl.exp(largest - anchor)
         total = total * shrink + tl.sum(weights, axis=1)
-        values = tl.load(v_ptr + at[:, None] + d[None, :], mask=inside, other=0.0)
-        acc = dot(weights.to(values.dtype), values, acc * shrink[:, None])
+        values = tl.load(v_ptr + at[:, None] * DIM + d[None, :], mask=inside, other=0.0)
+        if QUANTIZED:
+            values = values.to(tl.float32).to(q.dtype)
+            weights *= tl.load(v_scale_ptr + at, mask=p < end, other=0.0)[None, :]
+        acc = dot(weights.to(q.dtype), values, acc * shrink[:, None])
         largest = new_largest
     out = (row * num_splits + begin // SPLIT) * HEADS + head
     tl.store(max_ptr + out, largest, mask=real)
@@ -210,26 +219,25 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
 
 def attention(
     q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    cache: Cache,
     work: AttentionWork,
     *,
     scale: float,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Attend every row of q [rows, heads, dim] to what it may see; caches [slots, kv_heads, dim]. Like q in shape."""
+    """Attend every row of q [rows, heads, dim] to what it may see. Like q in shape and type, which is the cache's."""
     rows, heads, dim = q.shape
-    kv_heads = k_cache.shape[1]
+    kv_heads = cache.keys.shape[1]
     dim_block = triton.next_power_of_2(dim)
     acc = torch.empty(rows, work.num_splits, heads, dim, dtype=torch.float32, device=q.device)
     largest = torch.empty(rows, work.num_splits, heads, dtype=torch.float32, device=q.device)
     total = torch.empty_like(largest)
     _partial_kernel[(work.tile_rows.shape[0], kv_heads)](
-        q, k_cache, v_cache, work.tile_rows, work.tile_table, work.tile_begin, work.tables, work.row_len,
-        work.row_first, work.tail_start, work.ancestors, acc, largest, total, work.num_splits, scale, softcap or 1.0,
+        q, cache.keys, cache.values, work.tile_rows, work.tile_table, work.tile_begin, work.tables, work.row_len,
+        work.row_first, work.tail_start, work.ancestors, cache.key_scale, cache.value_scale, acc, largest, total, work.num_splits, scale, softcap or 1.0,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_BLOCK=dim_block,
         GROUP_BLOCK=triton.next_power_of_2(heads // kv_heads), TILE_ROWS=TILE_ROWS, SPLIT=SPLIT, BLOCK=64,
-        CAPPED=softcap is not None,
+        CAPPED=softcap is not None, QUANTIZED=cache.limit > 0,
     )  # fmt: skip
     out = torch.empty_like(q)
     _merge_kernel[(rows, heads)](

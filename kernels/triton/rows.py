@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from sapwood.kernels.triton.cache import Cache
+
 
 @triton.jit
 def _norm_kernel(  # type: ignore[no-untyped-def]
@@ -51,10 +53,29 @@ def add_rms_norm(
 
 
 @triton.jit
+def _store_head(  # type: ignore[no-untyped-def]
+    cache_ptr, scale_ptr, slot, head, d, values, KV_HEADS: tl.constexpr, DIM: tl.constexpr, LIMIT: tl.constexpr
+):  # fmt: skip
+    """One head's keys or values into its slot, none into slot -1; as codes up to LIMIT with a scale where LIMIT isn't 0."""
+    at = slot * KV_HEADS + head
+    if LIMIT > 0:
+        largest = tl.max(tl.abs(values), axis=0)
+        values *= LIMIT / tl.maximum(largest, 1e-30)
+        if LIMIT == 127:
+            values = tl.floor(values + 0.5)
+        else:  # to float8_e4m3's three bits of mantissa here: the interpreter's conversion doesn't carry
+            bits = values.to(tl.int32, bitcast=True)
+            values = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & ~0xFFFFF).to(tl.float32, bitcast=True)
+        tl.store(scale_ptr + at, largest / LIMIT, mask=slot >= 0)
+    values = values.to(cache_ptr.dtype.element_ty)
+    tl.store(cache_ptr + at * DIM + d, values, mask=(d < DIM) & (d * 0 + slot >= 0))
+
+
+@triton.jit
 def _rope_store_kernel(  # type: ignore[no-untyped-def]
     qkv_ptr, inv_freq_ptr, positions_ptr, slots_ptr, q_norm_ptr, k_norm_ptr, q_ptr, k_cache_ptr, v_cache_ptr,
-    half, magnitude, eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    INTERLEAVED: tl.constexpr, NORMED: tl.constexpr, DIM_BLOCK: tl.constexpr,
+    k_scale_ptr, v_scale_ptr, half, magnitude, eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
+    INTERLEAVED: tl.constexpr, NORMED: tl.constexpr, LIMIT: tl.constexpr, DIM_BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     base = qkv_ptr + row * (HEADS + 2 * KV_HEADS) * DIM + head * DIM
@@ -63,8 +84,7 @@ def _rope_store_kernel(  # type: ignore[no-untyped-def]
     inside = d < DIM
     values = tl.load(base + d, mask=inside, other=0.0)
     if head >= HEADS + KV_HEADS:
-        at = slot * KV_HEADS * DIM + (head - HEADS - KV_HEADS) * DIM
-        tl.store(v_cache_ptr + at + d, values, mask=inside & (d * 0 + slot >= 0))
+        _store_head(v_cache_ptr, v_scale_ptr, slot, head - HEADS - KV_HEADS, d, values, KV_HEADS, DIM, LIMIT)
         return
     if INTERLEAVED:
         pair = d // 2
@@ -88,8 +108,7 @@ def _rope_store_kernel(  # type: ignore[no-untyped-def]
     if head < HEADS:
         tl.store(q_ptr + row * HEADS * DIM + head * DIM + d, values, mask=inside)
     else:
-        at = slot * KV_HEADS * DIM + (head - HEADS) * DIM
-        tl.store(k_cache_ptr + at + d, values, mask=inside & (d * 0 + slot >= 0))
+        _store_head(k_cache_ptr, k_scale_ptr, slot, head - HEADS, d, values, KV_HEADS, DIM, LIMIT)
 
 
 def rope_store(
@@ -97,8 +116,7 @@ def rope_store(
     inv_freq: torch.Tensor,
     positions: torch.Tensor,
     slots: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
+    cache: Cache,
     *,
     num_heads: int,
     interleaved: bool,
@@ -109,18 +127,18 @@ def rope_store(
 ) -> torch.Tensor:
     """Norm (where given) and rotate q and k, and store k and v in their slots.
 
-    qkv: float32 [rows, (heads + 2 kv_heads) * dim]; caches [slots, kv_heads, dim]; a slot of -1 stores nothing.
-    Returns q in the caches' type, [rows, heads, dim].
+    qkv: float32 [rows, (heads + 2 kv_heads) * dim]; a slot of -1 stores nothing. Returns q in the type that the cache
+    computes in, [rows, heads, dim].
     """
     rows = qkv.shape[0]
-    _, kv_heads, dim = k_cache.shape
-    q = torch.empty(rows, num_heads, dim, dtype=k_cache.dtype, device=qkv.device)
+    _, kv_heads, dim = cache.keys.shape
+    q = torch.empty(rows, num_heads, dim, dtype=cache.dtype, device=qkv.device)
     half = inv_freq.shape[0]
     unused = inv_freq
     _rope_store_kernel[(rows, num_heads + 2 * kv_heads)](
         qkv, inv_freq, positions, slots, unused if q_norm is None else q_norm, unused if k_norm is None else k_norm,
-        q, k_cache, v_cache, half, magnitude, eps, HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim,
-        INTERLEAVED=interleaved, NORMED=q_norm is not None,
+        q, cache.keys, cache.values, cache.key_scale, cache.value_scale, half, magnitude, eps, HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim,
+        INTERLEAVED=interleaved, NORMED=q_norm is not None, LIMIT=cache.limit,
         DIM_BLOCK=triton.next_power_of_2(dim),
     )  # fmt: skip
     return q

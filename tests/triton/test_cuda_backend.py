@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from decoders import VOCAB, decoder, int32, run
 
+from sapwood.errors import InvalidRequest
 from sapwood.kernels.cuda_backend import CudaPlan
 from sapwood.kernels.cuda_graphs import GraphBuckets
 from sapwood.kernels.decoder import Format
@@ -21,7 +24,7 @@ IDS = RNG.integers(0, VOCAB, LENGTH).tolist()
 TABLE = int32(RNG.permutation(LENGTH + 10)[:LENGTH])
 
 
-def plans(kind: str, fmt: Format, device: str, **options: bool) -> tuple[CudaPlan, ReferencePlan]:
+def plans(kind: str, fmt: Format, device: str, **options: Any) -> tuple[CudaPlan, ReferencePlan]:
     model = decoder(kind, fmt, num_layers=2)
     made = CudaPlan(model, num_slots=LENGTH + 10, device=device, dtype=torch.float16, captures=(0, 1), **options)
     return made, ReferencePlan(model, num_slots=LENGTH + 10, captures=(0, 1))
@@ -34,6 +37,27 @@ def test_logits_are_the_reference_s(kind: str, device: str) -> None:
     got = np.concatenate([run(plan, IDS, TABLE, 0, 30), run(plan, IDS, TABLE, 30, 31)])
     assert np.isfinite(got).all()
     assert np.abs(got - expected).max() / np.abs(expected).max() < 0.02
+
+
+@pytest.mark.parametrize(("kv", "size", "tolerance"), [("int8", 1 + 4 / 16, 0.03), ("fp8", 1 + 4 / 16, 0.1)])
+def test_quantized_keys_and_values(kv: str, size: float, tolerance: float, device: str) -> None:
+    plan, reference = plans("llama", Format.Q8_0, device, kv=kv)
+    expected = np.concatenate([run(reference, IDS, TABLE, 0, 30), run(reference, IDS, TABLE, 30, 34)])
+    got = np.concatenate([run(plan, IDS, TABLE, 0, 30), run(plan, IDS, TABLE, 30, 34)])
+    assert np.abs(got - expected).max() / np.abs(expected).max() < tolerance
+    assert plan.kv.bytes_per_slot == 2 * 2 * 2 * 16 * size  # layers, keys and values, heads, channels
+    records = plan.kv.read(TABLE[:34])
+    again, _ = plans("llama", Format.Q8_0, device, kv=kv)
+    again.kv.write(TABLE[:34], records)
+    assert np.array_equal(again.kv.read(TABLE[:34]), records)
+    assert np.array_equal(run(again, IDS, TABLE, 30, 34), got[30:])
+    other, _ = plans("llama", Format.Q8_0, device)
+    assert other.kv.layout != plan.kv.layout
+
+
+def test_flashinfer_is_refused_what_it_can_not_do(device: str) -> None:
+    with pytest.raises(InvalidRequest, match="use attention 'triton'"):
+        plans("llama", Format.Q8_0, device, kv="int8", attention="flashinfer")
 
 
 def test_the_engine_chooses_on_the_device_what_it_would_choose_from_the_logits(device: str) -> None:

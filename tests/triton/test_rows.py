@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sapwood.kernels.triton.cache import CacheKind, dequantized, make_cache
 from sapwood.kernels.triton.rows import add_rms_norm, gated, rope_store
 
 
@@ -49,11 +50,11 @@ def test_rope_store(interleaved: bool, normed: bool, dim: int, half: int, device
     inv_freq = torch.rand(half, device=device)
     positions = torch.tensor([0, 3, 500, 9], dtype=torch.int32, device=device)
     slots = torch.tensor([5, 0, -1, 2], dtype=torch.int32, device=device)
-    k_cache = torch.full((7, kv_heads, dim), float("nan"), device=device)
-    v_cache = k_cache.clone()
+    cache = make_cache(7, kv_heads, dim, torch.float32, device)
+    k_cache, v_cache = cache.keys.fill_(float("nan")), cache.values.fill_(float("nan"))
     q_norm, k_norm = (torch.rand(dim, device=device), torch.rand(dim, device=device)) if normed else (None, None)
     q = rope_store(
-        qkv, inv_freq, positions, slots, k_cache, v_cache,
+        qkv, inv_freq, positions, slots, cache,
         num_heads=heads, interleaved=interleaved, q_norm=q_norm, k_norm=k_norm,
     )  # fmt: skip
     split = qkv.view(rows, -1, dim)
@@ -68,6 +69,29 @@ def test_rope_store(interleaved: bool, normed: bool, dim: int, half: int, device
             torch.testing.assert_close(v_cache[slot], want_v[row])
     untouched = [slot for slot in range(7) if slot not in slots.tolist()]
     assert k_cache[untouched].isnan().all() and v_cache[untouched].isnan().all()
+
+
+@pytest.mark.parametrize(("kind", "step"), [("int8", 0.5 / 127), ("fp8", 1 / 16)])
+def test_rope_store_in_codes(kind: CacheKind, step: float, device: str) -> None:
+    """What is read back differs by half a step of the codes at most: of the largest value, or (fp8) of each value."""
+    heads, kv_heads, rows, dim = 3, 2, 4, 48
+    gen = torch.Generator().manual_seed(4)
+    qkv = torch.randn(rows, (heads + 2 * kv_heads) * dim, generator=gen).to(device)
+    qkv.view(rows, -1, dim)[3, heads:] = 0  # a vector of zeros has a scale of 0
+    inv_freq = torch.rand(dim // 2, generator=gen).to(device)
+    positions = torch.tensor([0, 3, 500, 9], dtype=torch.int32, device=device)
+    slots = torch.tensor([5, 0, -1, 2], dtype=torch.int32, device=device)
+    plain, coded = (make_cache(7, kv_heads, dim, torch.float32, device, k) for k in ("same", kind))
+    queries = [
+        rope_store(qkv, inv_freq, positions, slots, cache, num_heads=heads, interleaved=False)
+        for cache in (plain, coded)
+    ]
+    assert torch.equal(*queries)
+    for exact, got in zip(dequantized(plain), dequantized(coded), strict=True):
+        assert got.isfinite().all() and (got[3] == 0).all() and (got[2] == 0).all()  # slot 3 is nobody's
+        largest = exact.abs().amax(-1, keepdim=True)
+        bound = step * (largest if kind == "int8" else exact.abs() + largest / 448) + 1e-6
+        assert ((got - exact).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
