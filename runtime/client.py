@@ -239,7 +239,7 @@ class _Mailbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._arrived = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._lock = threading.Lock()
         self._replies: list[Reply] = []
 
@@ -248,12 +248,17 @@ class _Mailbox:
             self._replies.append(reply)
             first = len(self._replies) == 1
         if first and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._arrived.set)
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def take(self) -> list[Reply]:
         """All that came since the last time; waits for the first."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        while not self._replies:
+            self._waiter = self._loop.create_future()
+            await self._waiter
         with self._lock:
             replies, self._replies = self._replies, []
         return replies

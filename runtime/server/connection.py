@@ -1,4 +1,4 @@
-"""One HTTP connection, with a limit on how long a client may take to send a request: headers and body, byte by byte or not.
+"""One HTTP connection: how long a client may take to send a request, and the short way for the pieces of an answer.
 
 uvicorn ends connections that idle between requests, but its clock stops at the first byte of the next one and isn't set
 for the first request at all: who sends a header every few seconds would keep a connection for ever.
@@ -7,13 +7,17 @@ for the first request at all: who sends a header every few seconds would keep a 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from sapwood.runtime.server.errors import ApiError, JsonResponse, refusal_of
 
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
+
+BODILESS = (204, 304)
 MIN_RATE = 1000  # bytes a second that a body must come with, on average, beyond the first `patience` seconds
 
 
@@ -30,6 +34,12 @@ class BoundedConnection(H11Protocol):
         self._since = 0.0  # when the wait began, in the loop's time
         self._num_bytes = 0  # that came since
         self._timer: asyncio.TimerHandle | None = None
+        self._inner = self.app
+        self.app = self._answer
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        """The app, with pieces of its answers sent the short way."""
+        await self._inner(scope, receive, PieceSender(send.__self__))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -79,3 +89,33 @@ class BoundedConnection(H11Protocol):
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
+
+
+class PieceSender:
+    """The `send` of one request that frames the pieces of a streamed answer itself.
+
+    h11 checks its own state and each piece again; where an answer has a piece for each token that is a tenth of its cost.
+    The head and the end still go through h11, and so does everything whose length was announced.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._chunked = False  # the head is out and said so
+
+    async def __call__(self, message: ASGISendEvent) -> None:
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            names = [name.lower() for name, _ in message.get("headers", ())]
+            whole = b"content-length" in names or cycle.scope["method"] == "HEAD" or message["status"] in BODILESS
+            await cycle.send(message)
+            self._chunked = not whole and cycle.scope["http_version"] == "1.1"
+        elif (
+            self._chunked
+            and message["type"] == "http.response.body"
+            and message.get("more_body")
+            and not (cycle.flow.write_paused or cycle.disconnected)
+        ):
+            if body := message.get("body"):
+                cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            await cycle.send(message)
