@@ -90,7 +90,7 @@ def measure(url: str, address: str, pid: int, options: argparse.Namespace) -> di
     """All figures."""
     port = urlsplit(url).port
     assert port
-    system = assemble(BackendOptions(model=options.model, speculative="off", num_slots=4096))
+    system = assemble(BackendOptions(model=options.model, speculative="off", num_slots=4096, threads=options.threads))
     with Client.connect(address) as client:
         ids = client.tokenizer.encode(PROMPT)
         ways: dict[str, Way] = {
@@ -126,12 +126,16 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument(
+        "--threads", type=int, help="of the engine; with taskset, a core of one's own makes figures steady"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{folder}/backend"
         command = [sys.executable, "-m", "sapwood.runtime.cli", "serve", options.model, "--port", "0"]
         command += ["--speculative", "off", "--address", address]
+        command += ["--threads", str(options.threads)] if options.threads else []
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stderr
