@@ -5,7 +5,7 @@ for all rows; it reads W once, and that is its floor. Many rows (prefill): W is 
 and torch multiplies; unpacking costs one pass over W, which many rows pay for easily.
 
 The fused kernel walks K in fixed steps and never splits it by batch, so a row's bits don't depend on the other rows;
-`invariant=True` uses it for every number of rows.
+`invariant=True` uses it for every number of rows, for dense matrices too, whose order of sums torch doesn't promise.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def _w4_kernel(  # type: ignore[no-untyped-def]
 
 @triton.autotune(
     configs=_configs(BLOCK_N=[32, 16, 64, 128], BLOCK_K=[64, 256, 128, 64]),
-    key=["width", "out_features", "BLOCK_M"],
+    key=["width", "out_features", "BLOCK_M", "LAYOUT"],
     cache_results=True,
 )
 @triton.jit
-def _w8_kernel(  # type: ignore[no-untyped-def]
+def _rows_kernel(  # type: ignore[no-untyped-def]
     x_ptr, codes_ptr, scale_ptr, offset_ptr, y_ptr, rows, out_features, width,
-    GROUP: tl.constexpr, HAS_OFFSET: tl.constexpr, PER_ROW: tl.constexpr,
+    GROUP: tl.constexpr, HAS_OFFSET: tl.constexpr, LAYOUT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -82,13 +82,13 @@ def _w8_kernel(  # type: ignore[no-untyped-def]
         x = tl.load(x_ptr + m[:, None] * width + k[None, :], mask=m_in[:, None] & k_in[None, :], other=0.0)
         inside = n_in[None, :] & k_in[:, None]
         w = tl.load(codes_ptr + n[None, :] * width + k[:, None], mask=inside, other=0.0).to(tl.float32)
-        if not PER_ROW:
+        if LAYOUT == "w8":
             at = n[None, :] * (width // GROUP) + k[:, None] // GROUP
             w *= tl.load(scale_ptr + at, mask=inside, other=0.0).to(tl.float32)
             if HAS_OFFSET:
                 w += tl.load(offset_ptr + at, mask=inside, other=0.0).to(tl.float32)
         acc = dot(x, w.to(x.dtype), acc)
-    if PER_ROW:
+    if LAYOUT == "f8":
         acc *= tl.load(scale_ptr + n, mask=n_in, other=0.0)[None, :]
     tl.store(y_ptr + m[:, None] * out_features + n[None, :], acc, mask=m_in[:, None] & n_in[None, :])
 
@@ -135,7 +135,7 @@ def linear(
     rows; without it, or with `invariant`, the fused kernel serves every number of rows.
     """
     rows = x.shape[0]
-    if weight.layout == "dense":
+    if weight.layout == "dense" and not invariant:
         return (x @ weight.codes.to(x.dtype).T).float()
     if scratch is not None and rows >= MANY_ROWS and not invariant:
         dense = scratch.view(-1)[: weight.out_features * weight.in_features].view(
@@ -155,9 +155,10 @@ def linear(
             BLOCK_M=block_m,
         )  # fmt: skip
         return y
-    _w8_kernel[grid](
-        x, weight.codes, weight.scale, weight.scale if weight.offset is None else weight.offset, y,
-        rows, weight.out_features, weight.in_features,
-        GROUP=weight.group, HAS_OFFSET=weight.offset is not None, PER_ROW=weight.layout == "f8", BLOCK_M=block_m,
+    scale = weight.codes if weight.scale is None else weight.scale
+    _rows_kernel[grid](
+        x, weight.codes, scale, scale if weight.offset is None else weight.offset,
+        y, rows, weight.out_features, weight.in_features,
+        GROUP=weight.group, HAS_OFFSET=weight.offset is not None, LAYOUT=weight.layout, BLOCK_M=block_m,
     )  # fmt: skip
     return y

@@ -19,6 +19,8 @@ def make(layout: str, out: int, width: int, device: str) -> GpuMatrix:
         codes = torch.randint(-128, 128, (out, width), generator=gen, dtype=torch.int8)
         scale = scale32.repeat_interleave(2, 1) if layout == "w8-16" else scale32
         return pack_w8(codes.to(device), scale.to(device), scale.to(device) if layout == "w8-offset" else None)
+    if layout == "dense":
+        return GpuMatrix("dense", torch.randn(out, width, generator=gen).to(device, torch.bfloat16))
     return pack_f8(torch.randn(out, width, generator=gen).to(device))
 
 
@@ -59,10 +61,12 @@ def test_unpacking_gives_the_packed_values(layout: str, device: str) -> None:
     torch.testing.assert_close(out.float(), unpack(weight), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "dense"])
 def test_a_row_has_the_same_bits_in_any_batch(layout: str, device: str) -> None:
     weight = make(layout, 50, 192, device)
-    x = torch.randn(70, 192).half().to(device)
+    x = torch.randn(130, 192, generator=torch.Generator().manual_seed(0)).half().to(device)
     whole = linear(x, weight, invariant=True)
-    for rows in (1, 7, 64):
+    expected = x.float() @ unpack(weight).T
+    torch.testing.assert_close(whole, expected, rtol=2e-3, atol=2e-3 * float(expected.abs().max()))
+    for rows in (1, 7, 64, 100):
         assert torch.equal(linear(x[:rows].contiguous(), weight, invariant=True), whole[:rows])
