@@ -94,13 +94,21 @@ def _optional() -> Iterator[Finding]:
         "torch": "needed by --backend reference and cuda; pip install torch",
         "triton": "only for NVIDIA cards; pip install 'sapwood[gpu]'",
         "flashinfer": "only for NVIDIA cards; pip install 'sapwood[gpu]'",
+        "opentelemetry.exporter": "only for `serve --otlp-endpoint`; pip install 'sapwood[otel]'",
         "matplotlib": "only for `bench --plot`; pip install 'sapwood[plot]'",
     }
     for name, hint in wanted.items():
-        found = importlib.util.find_spec(name) is not None
+        found = _is_there(name)
         yield Finding(name, "ok" if found else "note", "installed" if found else hint)
     card = shutil.which("nvidia-smi")
     yield Finding("gpu", "ok" if card else "note", card or "no NVIDIA driver: the CPU computes")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
+        return False
 
 
 def _models() -> Iterator[Finding]:

@@ -46,7 +46,13 @@ def serve(
     model: given.ModelArgument = DEFAULT_MODEL,
     config: Annotated[
         Path | None,
-        typer.Option(is_eager=True, callback=_read_config, help="A TOML file with any of these options."),
+        typer.Option(
+            envvar="SAPWOOD_CONFIG",
+            show_envvar=False,
+            is_eager=True,
+            callback=_read_config,
+            help="A TOML file with any of these options.",
+        ),
     ] = None,
     host: given.Host = "127.0.0.1",
     port: given.Port = 8000,

@@ -34,7 +34,10 @@ CorsOrigin = Annotated[
     list[str] | None,
     _option(HTTP, "cors-origin", "A web origin that may call this server; repeat it, or *. Default: none."),
 ]
-Page = Annotated[bool, typer.Option(help="Serve the page at /.", rich_help_panel=HTTP)]
+Page = Annotated[
+    bool,
+    typer.Option(envvar="SAPWOOD_PAGE", show_envvar=False, help="Serve the page at /.", rich_help_panel=HTTP),
+]
 AccessLog = Annotated[bool, _option(HTTP, "access-log", "Write one JSON line a request to stderr.")]
 OtlpEndpoint = Annotated[
     str | None,
@@ -57,7 +60,8 @@ MaxConcurrency = Annotated[
     int, _option(LIMITS, "max-concurrency", "Requests in the server at once; further ones get 429.", min=1)
 ]
 MaxQueue = Annotated[
-    int | None, _option(LIMITS, "max-queue", "Requests that may wait for the backend; further ones get 429.", min=1)
+    int | None,
+    _option(LIMITS, "max-queue", "Requests that may wait for the backend; further ones get 429. Default: 4096.", min=1),
 ]
 RequestTimeout = Annotated[
     float | None,
@@ -94,7 +98,10 @@ MaxRows = Annotated[
 MaxRunning = Annotated[
     int | None,
     _option(
-        BACKEND, "max-running", "Requests that share a batch. Default: as many as fit. Lower: steadier pace.", min=1
+        BACKEND,
+        "max-running",
+        "Requests that share a batch. Default: as many as fit, at most 256. Lower: steadier pace.",
+        min=1,
     ),
 ]
 Policy = Annotated[
@@ -116,9 +123,11 @@ Ttl = Annotated[
     ),
 ]
 Speculative = Annotated[
-    Literal["auto", "off", "ngram"] | None,
+    str | None,
     _option(
-        BACKEND, "speculative", "Drafting of several tokens a step. Default: auto, where it can't change the text."
+        BACKEND,
+        "speculative",
+        "Drafting of several tokens a step, which never changes the text: auto (default), ngram, eagle, eagle:FOLDER, off.",
     ),
 ]
 HostCache = Annotated[

@@ -117,6 +117,8 @@ class ToolPlan:
             if not self.parallel:
                 calls["maxItems"] = 1
             return GrammarSpec("json_schema", json.dumps(calls))
+        if self.mode == "auto" and not self.parallel:
+            return GrammarSpec("lark", self._text_or_one_call())
         if self.mode == "auto":
             return GrammarSpec("structural_tag", json.dumps(self._tag()))
         return None
@@ -140,6 +142,18 @@ class ToolPlan:
             for tool in self.tools
         ]
         return {"structures": structures, "triggers": [self.format.trigger]}
+
+    def _text_or_one_call(self) -> str:
+        """A Lark grammar of what the structural tag allows, up to the end of the first call."""
+        trigger = json.dumps(self.format.trigger, ensure_ascii=False)
+        names = [f"call{number}" for number in range(len(self.tools))]
+        rules = [f"start: {' | '.join(names)} | text", "text: TEXT", "TEXT: /(.|\\n)*/"]
+        for name, tool in zip(names, self.tools, strict=True):
+            begin = self.format.opening(tool.function.name).removeprefix(self.format.trigger)
+            parts = [json.dumps(part, ensure_ascii=False) for part in (begin, self.format.end)]
+            rules.append(f"{name}_trigger[lazy]: TEXT {trigger}")
+            rules.append(f"{name}: {name}_trigger {parts[0]} %json {json.dumps(tool.function.schema())} {parts[1]}")
+        return "\n".join(rules)
 
     def spelled(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
         """Calls, as (name, arguments), as the model would have written them."""

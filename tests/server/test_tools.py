@@ -6,16 +6,28 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from hypothesis import given, strategies as st
 
+from sapwood.constrained import compile
 from sapwood.runtime.fake import fake_tokenizer
 from sapwood.runtime.server.chat_fields import ChatRequest, prepare
 from sapwood.runtime.server.config import ServerConfig
 from sapwood.runtime.server.reader import Calls, Part, Reader, Reasoning
 from sapwood.runtime.server.service import Service
-from sapwood.runtime.server.tools import HERMES, LLAMA3, MISTRAL, PYTHONIC, Function, Tool, ToolFormat, format_of
+from sapwood.runtime.server.tools import (
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    PYTHONIC,
+    Function,
+    Tool,
+    ToolFormat,
+    format_of,
+    plan_tools,
+)
 
 HELLO: Any = [{"role": "user", "content": "weather?"}]
 CITY = {
@@ -91,6 +103,20 @@ def test_the_format_is_found_from_the_template() -> None:
     assert format_of("ipython: [func_name1(params_name1=params_value1)]") is PYTHONIC
     assert format_of("<|python_tag|>") is LLAMA3
     assert format_of(None) is HERMES
+
+
+@pytest.mark.parametrize("format", [HERMES, LLAMA3, MISTRAL])
+def test_without_parallel_calls_nothing_follows_the_first(format: ToolFormat) -> None:
+    tools = msgspec.convert(TOOLS, list[Tool])
+    call = format.opening("get_time") + '{"city":"Oslo"}' + format.end
+    for parallel in (True, False):
+        plan = plan_tools(tools, "auto", parallel, format)
+        spec = plan.grammar()
+        assert spec is not None
+        grammar = compile({spec.kind: spec.text}, fake_tokenizer())
+        assert grammar.accepts("Just text.") and grammar.accepts(f"Let me see. {call}")
+        assert grammar.accepts(call + call) is parallel
+        assert not grammar.accepts(call.replace("Oslo", "Bonn"))
 
 
 def test_a_tool_without_parameters_takes_an_empty_object() -> None:
