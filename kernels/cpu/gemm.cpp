@@ -1,10 +1,8 @@
 #include "gemm.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <stdexcept>
-#include <type_traits>
 
 #include "gemm_kernels.h"
 #include "isa.h"
@@ -41,23 +39,11 @@ QuantizeKernel quantize_kernel() {
     return portable::quantize;
 }
 
-template <typename Lanes>
-inline void store_lanes(const float* sums, Lanes lanes, float* out, bool accumulate) {
-    if (accumulate)
-        for (int lane = 0; lane < lanes; ++lane) out[lane] += sums[lane];
-    else
-        std::memcpy(out, sums, size_t(lanes) * sizeof(float));
-}
-
-// One panel's sums of a few blocks into their place in the output, row by row.
-void store(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate) {
-    constexpr std::integral_constant<int, kBlockOutputs> kAll;  // lanes; known to the compiler
-    const int full_blocks = int(columns / kBlockOutputs), rest = int(columns % kBlockOutputs);
-    for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride) {
-        for (int b = 0; b < full_blocks; ++b)
-            store_lanes(sums + b * kSumsPerBlock, kAll, out + b * kBlockOutputs, accumulate);
-        if (rest) store_lanes(sums + full_blocks * kSumsPerBlock, rest, out + full_blocks * kBlockOutputs, accumulate);
-    }
+StoreKernel store_kernel() {
+#if defined(__x86_64__)
+    if (current_isa() >= Isa::avx512) return avx512::store_sums;
+#endif
+    return portable::store_sums;
 }
 
 }  // namespace
@@ -114,6 +100,7 @@ void gemm(const PackedMatrix& weights, const Activations& rows, float* out, int6
     const bool is_bf16 = weights.layout.is_bf16();
     const Bf16Kernel bf16 = is_bf16 ? bf16_kernel() : nullptr;
     const Int8Kernel int8 = is_bf16 ? nullptr : int8_kernel(weights.layout);
+    const StoreKernel store = store_kernel();
     const int64_t block_end = (col_end + kBlockOutputs - 1) / kBlockOutputs;
     for (int64_t panel = 0; panel * kPanelRows < rows.rows(); ++panel) {
         const int num_rows = int(rows.panel_rows(panel));

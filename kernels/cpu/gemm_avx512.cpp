@@ -139,6 +139,18 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
     }
 }
 
+void store_sums(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate) {
+    const int blocks = int((columns + kBlockOutputs - 1) / kBlockOutputs);
+    const __mmask16 last = __mmask16(0xffff >> (blocks * kBlockOutputs - columns));
+    for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride)
+        for (int b = 0; b < blocks; ++b) {
+            const __mmask16 lanes = b + 1 == blocks ? last : __mmask16(0xffff);
+            __m512 sum = _mm512_load_ps(sums + b * kSumsPerBlock);
+            if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, out + b * kBlockOutputs), sum);
+            _mm512_mask_storeu_ps(out + b * kBlockOutputs, lanes, sum);
+        }
+}
+
 int64_t do_dots(int64_t operations) {
     constexpr int64_t kChains = 12;  // enough to hide the latency; spelled out, or they would be kept in memory
     constexpr int64_t kPerStep = kChains * 64 * 2;

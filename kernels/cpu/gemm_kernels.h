@@ -21,6 +21,9 @@ using Bf16Kernel = void (*)(const PackedMatrix& weights, int64_t first, int coun
 // Quantize x [in] into records `stride` apart.
 using QuantizeKernel = void (*)(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
 
+// One panel's sums of a few blocks into their place in the output, row by row, or onto what is there.
+using StoreKernel = void (*)(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate);
+
 // What turns x into q. Groups too small for a finite inverse count as zeros.
 static inline float inverse_scale(float largest) { return largest > 1e-36f ? 127.0f / largest : 0.0f; }
 
@@ -63,6 +66,7 @@ namespace portable {
 void int8_blocks(const PackedMatrix&, int64_t first, int count, const ActivationGroup*, int rows, float* sums);
 void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
+void store_sums(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate);
 }  // namespace portable
 
 namespace avx2 {
@@ -75,6 +79,7 @@ namespace avx512 {
 Int8Kernel int8_kernel(const Layout& layout);
 void bf16_blocks(const PackedMatrix&, int64_t first, int count, const Bf16Group*, int rows, float* sums);
 void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t stride);
+void store_sums(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate);
 int64_t do_dots(int64_t operations);  // see gemm_probe.h
 }  // namespace avx512
 

@@ -129,4 +129,12 @@ void quantize(const float* x, int64_t in, ActivationGroup* groups, int64_t strid
     }
 }
 
+void store_sums(const float* sums, int rows, int64_t columns, float* out, int64_t out_stride, bool accumulate) {
+    for (int row = 0; row < rows; ++row, sums += kBlockOutputs, out += out_stride)
+        for (int64_t column = 0; column < columns; ++column) {
+            const float sum = sums[column / kBlockOutputs * kSumsPerBlock + column % kBlockOutputs];
+            out[column] = accumulate ? out[column] + sum : sum;
+        }
+}
+
 }  // namespace sapwood::portable
