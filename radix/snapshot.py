@@ -1,20 +1,20 @@
-"""Parts of the tree in a file: portable between processes of one model, versioned, checksummed.
+"""Parts of the tree into a file and back, a little at a time, so that the tree's thread can do other things in between.
 
-    magic · length of the header (4 bytes) · header (JSON) · ids (int32) · records (one a token) · CRC-32 of all before
+    save    tree's thread  copies records ─► another thread  checksums and writes them          the file: `snapshot_file.py`
+    load    another thread  verifies, reads ─► tree's thread  puts records into slots of paths
 
-The header names the model's fingerprint and the memory's layout, and lists the nodes, parents first. A file appears under its
-name whole or not at all.
+A save is of the moment when it began, and holds nothing: what is evicted before its turn is copied on the way out. A load
+holds what it brought until its end, so that the one part doesn't push out the other, unless somebody needs the room.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import struct
-import zlib
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path as FilePath
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,154 +23,370 @@ from sapwood.errors import InvalidRequest
 from sapwood.kernels.plan import KVMemory
 from sapwood.radix.node import Ids, Node
 from sapwood.radix.path import Path
+from sapwood.radix.pool import Slots
+from sapwood.radix.snapshot_file import ROOT, Branch, Header, Records, SnapshotReader, SnapshotWriter
 from sapwood.radix.tree import RadixTree
 
-MAGIC = b"SAPWOOD-KV\n"
-VERSION = 1
-CHUNK = 512  # tokens whose records are read or written at once
-ROOT = -1  # as a parent: the node begins at position 0
+PIECE = 2**22  # bytes of records that are copied at once, by the tree's thread
+AHEAD = 4  # pieces that may lie between the two threads
+MOST_KEPT = 2**30  # bytes of evicted records that a save keeps until their turn
+RELEASED = 256  # paths released at once
 
 
-def save(
-    tree: RadixTree,
-    kv: KVMemory,
-    file: str | FilePath,
-    *,
-    fingerprint: str,
-    namespace: str = "",
-    ids: Sequence[int] | Ids | None = None,
-) -> int:
-    """Write what a namespace holds, or only the cached prefix of `ids` in it; returns the number of tokens."""
-    if ids is None:
-        nodes = _nodes(tree, namespace)
-    else:
-        path = tree.match(ids, namespace)
-        count = path.num_computed
-        nodes = [(ROOT, path.ids[:count].copy(), path.slots[:count].copy())] if count else []
-        path.release()
-    header = {
-        "version": VERSION,
-        "fingerprint": fingerprint,
-        "layout": kv.layout,
-        "bytes_per_slot": kv.bytes_per_slot,
-        "namespace": namespace,
-        "nodes": [[parent, len(part)] for parent, part, _ in nodes],
-    }
-    target = FilePath(file)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as stream:
-            _write(stream, header, [part for _, part, _ in nodes], [slots for *_, slots in nodes], kv)
-        os.replace(partial, target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InvalidRequest(f"the snapshot can't be written to {target}: {error.strerror}") from None
-    return sum(len(part) for _, part, _ in nodes)
+class Background:
+    """A thread that does one call after the other; `wake` is called after each, from there."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._executor = ThreadPoolExecutor(1, "sapwood-snapshot")  # begins its thread at the first call
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Have it done after what was submitted before."""
+        future = self._executor.submit(call, *args)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def close(self) -> None:
+        """Finish what was submitted, and end the thread."""
+        self._executor.shutdown()
+
+
+class Job(Protocol):
+    """A save or a load under way."""
+
+    num_tokens: int  # saved, or in memory because of it
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `advance` could get on now; else the other thread is at it."""
+        ...
+
+    def advance(self) -> bool:
+        """Do a little, by the tree's thread; whether that was all. InvalidRequest ends it, and leaves nothing behind."""
+        ...
+
+    def let_go(self) -> bool:
+        """Give back the slots that it keeps from others, and end; False where it keeps none."""
+        ...
+
+    def abandon(self) -> None:
+        """End before the end."""
+        ...
+
+
+class Saving:
+    """Writes what a namespace holds, or only the cached prefix of `ids` in it. Raises InvalidRequest."""
+
+    def __init__(
+        self,
+        background: Background,
+        tree: RadixTree,
+        kv: KVMemory,
+        file: str | FilePath,
+        *,
+        fingerprint: str,
+        namespace: str = "",
+        ids: Sequence[int] | Ids | None = None,
+    ) -> None:
+        nodes = _nodes(tree, namespace) if ids is None else _prefix(tree, namespace, ids)
+        self._background, self._tree, self._kv = background, tree, kv
+        self._target = FilePath(file)
+        self._writer = SnapshotWriter(self._target)
+        self._slots = np.concatenate([*(slots for *_, slots in nodes), np.empty(0, np.int32)])
+        self._rows = np.full(tree.num_slots, -1, np.int32)  # by slot: which row of the file its record is to be
+        self._rows[self._slots] = np.arange(len(self._slots), dtype=np.int32)
+        self._kept: dict[int, Records] = {}  # by row: records of slots that are somebody else's by now
+        self._num_read = 0
+        self._is_closing = False
+        self._error: InvalidRequest | None = None
+        self.num_tokens = len(self._slots)
+        sizes = [(parent, len(part)) for parent, part, _ in nodes]
+        header = Header(fingerprint, kv.layout, kv.bytes_per_slot, namespace, sizes)
+        content = b"".join(part.astype("<i4", copy=False).tobytes() for _, part, _ in nodes)
+        self._pending: deque[Future[Any]] = deque([background.submit(self._writer.begin, header, content)])
+        tree.on_free = self._keep
+
+    @property
+    def is_due(self) -> bool:
+        return self._pending[0].done() or (len(self._pending) < AHEAD and not self._is_closing)
+
+    def advance(self) -> bool:
+        try:
+            if self._error is not None:
+                raise self._error
+            while self._pending and self._pending[0].done():
+                self._pending.popleft().result()
+        except OSError as error:
+            self.abandon()
+            raise InvalidRequest(f"the snapshot can't be written to {self._target}: {error.strerror}") from None
+        except Exception:
+            self.abandon()
+            raise
+        if self._is_closing:
+            return not self._pending
+        if self._num_read == len(self._slots):
+            self._is_closing = True
+            self._tree.on_free = None
+            self._pending.append(self._background.submit(self._writer.finish))
+        elif len(self._pending) < AHEAD:
+            self._pending.append(self._background.submit(self._writer.put, self._read()))
+        return False
+
+    def let_go(self) -> bool:
+        return False
+
+    def abandon(self) -> None:
+        self._tree.on_free = None
+        self._kept.clear()
+        self._background.submit(self._writer.abandon)
+
+    def _read(self) -> Records:
+        """The next records."""
+        first, last = self._num_read, min(self._num_read + _piece_len(self._kv), len(self._slots))
+        records = self._kv.read(self._slots[first:last])
+        if self._kept:
+            for row in range(first, last):
+                if (record := self._kept.pop(row, None)) is not None:
+                    records[row - first] = record
+        self._num_read = last
+        return records
+
+    def _keep(self, slots: Slots) -> None:
+        """These slots are about to be somebody else's: copy what is still to be written."""
+        rows = self._rows[slots]
+        due = rows >= self._num_read
+        if not due.any():
+            return
+        for row, record in zip(rows[due].tolist(), self._kv.read(slots[due]), strict=True):
+            self._kept[row] = record
+        self._rows[slots] = -1
+        if len(self._kept) * self._kv.bytes_per_slot > MOST_KEPT:
+            self._tree.on_free = None
+            self._error = InvalidRequest(
+                f"too much was evicted while it was saved to {self._target}; save less, or when less is going on"
+            )
+
+
+class Loading:
+    """Brings a file back as cache. What doesn't fit is left out. Raises InvalidRequest, and changes nothing, for a file that is
+    damaged, or of another model.
+    """
+
+    def __init__(
+        self, background: Background, tree: RadixTree, kv: KVMemory, file: str | FilePath, *, fingerprint: str
+    ) -> None:
+        self._background, self._tree, self._kv = background, tree, kv
+        self._opening = background.submit(SnapshotReader, FilePath(file), fingerprint, kv.layout)
+        self._reader: SnapshotReader | None = None
+        self._pending: deque[Future[Records]] = deque()
+        self._num_asked = self._num_taken = 0  # rows
+        self._num_begun = 0  # branches
+        self._line = np.empty(0, np.int32)  # ids from the root to the end of the current branch
+        self._path: Path | None = None  # of the current branch; None where what it goes on from isn't there
+        self._held: list[Path] = []
+        self.num_tokens = 0
+
+    @property
+    def is_due(self) -> bool:
+        if self._reader is None:
+            return self._opening.done()
+        if self._num_taken == len(self._reader):
+            return True
+        return self._can_ask or self._pending[0].done()
+
+    @property
+    def _can_ask(self) -> bool:
+        return self._reader is not None and self._num_asked < len(self._reader) and len(self._pending) < AHEAD
+
+    def advance(self) -> bool:
+        if self._reader is None:
+            if not self._opening.done():
+                return False
+            self._reader = self._opening.result()
+        while self._can_ask:
+            last = min(self._num_asked + _piece_len(self._kv), len(self._reader))
+            self._pending.append(self._background.submit(self._reader.read, self._num_asked, last))
+            self._num_asked = last
+        if self._pending and self._pending[0].done():
+            try:
+                records = self._pending.popleft().result()
+            except Exception:
+                self.abandon()
+                raise
+            self._take(self._reader, records)
+        elif self._num_taken == len(self._reader):
+            self._release(RELEASED)
+            if not self._held:
+                self._background.submit(_close, self._opening)
+                return True
+        return False
+
+    def let_go(self) -> bool:
+        if not self._held:
+            return False
+        self.abandon()
+        return True
+
+    def abandon(self) -> None:
+        self._path = None
+        self._release(len(self._held))
+        if self._reader is not None:
+            self._num_asked = self._num_taken = len(self._reader)
+        self._pending.clear()
+        self._background.submit(_close, self._opening)
+
+    def _take(self, reader: SnapshotReader, records: Records) -> None:
+        """Put the next records into the slots that they belong to."""
+        row, last = self._num_taken, self._num_taken + len(records)
+        while row < last:
+            if self._num_begun < len(reader.branches) and row == reader.branches[self._num_begun].first:
+                self._begin(reader, reader.branches[self._num_begun])
+                self._num_begun += 1
+            branch = reader.branches[self._num_begun - 1]
+            stop = min(last, branch.last)
+            self._fill(branch.start + row - branch.first, records[row - self._num_taken : stop - self._num_taken])
+            row = stop
+        self._num_taken = last
+
+    def _begin(self, reader: SnapshotReader, branch: Branch) -> None:
+        """Take slots for a branch, as far as there is room."""
+        tree, namespace = self._tree, reader.header.namespace
+        self._line = np.concatenate([self._line[: branch.start], reader.ids[branch.first : branch.last]])
+        path = tree.match(self._line, namespace)
+        self._held.append(path)
+        self._path = None
+        if path.num_computed >= branch.start:
+            path.extend(self._line[len(path) : len(path) + tree.available(namespace)])
+            self._path = path
+
+    def _fill(self, start: int, records: Records) -> None:
+        """Write the records of positions from `start` on, except where others have computed them, or there is no room."""
+        path = self._path
+        if path is None:
+            return
+        at, end = path.num_computed, min(start + len(records), len(path))
+        if start <= at < end:
+            slots = path.slots[at:end]
+            self._kv.write(slots, records[at - start : end - start])
+            self._tree.mark_computed(slots)
+            self.num_tokens += end - at
+
+    def _release(self, count: int) -> None:
+        for path in self._held[:count]:
+            path.release()
+        del self._held[:count]
+
+
+class Snapshots:
+    """Saves and loads of one tree, one after the other. The tree's thread calls `advance` after `wake`, and between other things."""
+
+    def __init__(self, tree: RadixTree, kv: KVMemory, wake: Callable[[], None] = lambda: None) -> None:
+        self._tree, self._kv = tree, kv
+        self._background = Background(wake)
+        self._waiting: deque[tuple[Callable[[], Job], Callable[[int | Exception], None]]] = deque()
+        self._job: Job | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `advance` could get on now."""
+        return bool(self._waiting) if self._job is None else self._job.is_due
+
+    def save(self, file: str, on_end: Callable[[int | Exception], None], **what: Any) -> None:
+        """Have a `Saving` done. `on_end` is given the number of tokens, or what went wrong."""
+        self._waiting.append((lambda: Saving(self._background, self._tree, self._kv, file, **what), on_end))
+
+    def load(self, file: str, on_end: Callable[[int | Exception], None], *, fingerprint: str) -> None:
+        """Have a `Loading` done. `on_end` is given the number of tokens, or what went wrong."""
+        self._waiting.append(
+            (lambda: Loading(self._background, self._tree, self._kv, file, fingerprint=fingerprint), on_end)
+        )
+
+    def advance(self) -> bool:
+        """Do a little of what is due; whether something has ended, so that there may be more room than before."""
+        if not self.is_due:
+            return False
+        begin, on_end = self._waiting[0]
+        try:
+            if self._job is None:
+                self._job = begin()
+            if not self._job.advance():
+                return False
+            self._end(on_end, self._job.num_tokens)
+        except Exception as error:
+            self._end(on_end, error)
+        return True
+
+    def let_go(self) -> bool:
+        """Have slots given back that a load keeps from others; False if there are none."""
+        return self._job is not None and self._job.let_go()
+
+    def close(self) -> None:
+        """Give up what is under way, and end the thread."""
+        if self._job is not None:
+            self._job.abandon()
+        self._waiting.clear()
+        self._background.close()
+
+    def _end(self, on_end: Callable[[int | Exception], None], result: int | Exception) -> None:
+        self._job = None
+        self._waiting.popleft()
+        on_end(result)
+
+
+def save(tree: RadixTree, kv: KVMemory, file: str | FilePath, **what: Any) -> int:
+    """Do a `Saving` from beginning to end; returns the number of tokens."""
+    return _at_once(lambda background: Saving(background, tree, kv, file, **what))
 
 
 def load(tree: RadixTree, kv: KVMemory, file: str | FilePath, *, fingerprint: str) -> int:
-    """Bring a snapshot back as cache; returns the number of tokens that are in memory now because of it.
+    """Do a `Loading` from beginning to end; returns the number of tokens that are in memory now because of it."""
+    return _at_once(lambda background: Loading(background, tree, kv, file, fingerprint=fingerprint))
 
-    What doesn't fit is left out. Raises InvalidRequest for a file that is damaged, or of another model; the tree is
-    unchanged then.
-    """
-    source = FilePath(file)
+
+def _at_once(begin: Callable[[Background], Job]) -> int:
+    woken = threading.Event()
+    background = Background(woken.set)
     try:
-        content = np.memmap(source, np.uint8, "r") if source.stat().st_size else np.empty(0, np.uint8)
-    except OSError as error:
-        raise InvalidRequest(f"the snapshot {source} can't be read: {error.strerror}") from None
-    header, ids, records = _parse(content, source)
-    if header["fingerprint"] != fingerprint or header["layout"] != kv.layout:
-        raise InvalidRequest(f"{source} was saved by another model or backend; load it there, or save it anew")
-    starts = np.cumsum([0, *(size for _, size in header["nodes"])])
-    lines: list[NDArray[np.intp]] = []  # for each node, where in the file its tokens from the root on are
-    for index, (parent, _) in enumerate(header["nodes"]):
-        own = np.arange(starts[index], starts[index + 1])
-        lines.append(own if parent == ROOT else np.concatenate([lines[parent], own]))
-    parents = {parent for parent, _ in header["nodes"]}
-    paths: list[Path] = []  # held until the end, so that what comes later can't evict what came before
-    count = 0
-    for line in (line for index, line in enumerate(lines) if index not in parents):
-        path = _begin(tree, header["namespace"], ids[line])
-        paths.append(path)
-        count += _fill(tree, kv, path, records, line)
-    for path in paths:
-        path.release()
-    return count
+        job = begin(background)
+        while not job.advance():
+            if not job.is_due:
+                woken.wait()
+            woken.clear()
+        return job.num_tokens
+    finally:
+        background.close()
+
+
+def _close(opening: Future[SnapshotReader]) -> None:
+    """By the other thread, after all that it was to read."""
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _piece_len(kv: KVMemory) -> int:
+    """Tokens whose records are copied at once."""
+    return max(16, min(512, PIECE // kv.bytes_per_slot))
+
+
+def _prefix(tree: RadixTree, namespace: str, ids: Sequence[int] | Ids) -> list[tuple[int, Ids, NDArray[np.int32]]]:
+    """(parent, ids, slots) of a cached prefix, as one node."""
+    path = tree.match(ids, namespace)
+    count = path.num_computed
+    found = [(ROOT, path.ids[:count], path.slots[:count].copy())] if count else []
+    path.release()
+    return found
 
 
 def _nodes(tree: RadixTree, namespace: str) -> list[tuple[int, Ids, NDArray[np.int32]]]:
-    """(parent, ids, slots) of a namespace's computed nodes, parents first."""
+    """(parent, ids, slots) of a namespace's computed nodes, each followed by what is below it. Views: the tree may change them."""
     root = tree.roots().get(namespace)
     found: list[tuple[int, Ids, NDArray[np.int32]]] = []
     stack: list[tuple[int, Node]] = [(ROOT, child) for child in root.children.values()] if root else []
     while stack:
         parent, node = stack.pop()
-        count = int(np.count_nonzero(tree.computed[node.slots]))
+        count = int(np.count_nonzero(tree.computed[node.slots])) if node.locks else node.size
         if count:
             found.append((parent, node.ids[:count], node.slots[:count]))
         if count == node.size:
             stack += [(len(found) - 1, child) for child in node.children.values()]
     return found
-
-
-def _write(
-    stream: BinaryIO, header: dict[str, Any], ids: list[Ids], slots: list[NDArray[np.int32]], kv: KVMemory
-) -> None:
-    checksum = 0
-
-    def put(data: bytes | memoryview) -> None:
-        nonlocal checksum
-        checksum = zlib.crc32(data, checksum)
-        stream.write(data)
-
-    described = json.dumps(header).encode()
-    put(MAGIC + struct.pack("<I", len(described)) + described)
-    for part in ids:
-        put(part.astype("<i4").tobytes())
-    everything = np.concatenate([*slots, np.empty(0, np.int32)])
-    for first in range(0, len(everything), CHUNK):
-        put(kv.read(everything[first : first + CHUNK]).data)
-    stream.write(struct.pack("<I", checksum))
-
-
-def _parse(content: NDArray[np.uint8], source: FilePath) -> tuple[dict[str, Any], Ids, NDArray[np.uint8]]:
-    """Header, ids and records of a file that is whole."""
-    damaged = InvalidRequest(f"{source} is no snapshot, or it is damaged; save it anew")
-    if content[: len(MAGIC)].tobytes() != MAGIC or len(content) < len(MAGIC) + 8:
-        raise damaged
-    body, stored = content[:-4], struct.unpack("<I", content[-4:].tobytes())[0]
-    if zlib.crc32(body.data) != stored:
-        raise damaged
-    at = len(MAGIC) + 4
-    size = struct.unpack("<I", content[len(MAGIC) : at].tobytes())[0]
-    try:
-        header: dict[str, Any] = json.loads(content[at : at + size].tobytes())
-        if header["version"] != VERSION:
-            raise InvalidRequest(f"{source} has version {header['version']}, but this is {VERSION}; save it anew")
-        nodes, width, at = header["nodes"], header["bytes_per_slot"], at + size
-        if not all(ROOT <= parent < index and count > 0 for index, (parent, count) in enumerate(nodes)):
-            raise damaged
-        count = sum(count for _, count in nodes)
-        ids = np.frombuffer(body[at : at + 4 * count].tobytes(), "<i4").astype(np.int32)
-        return header, ids, body[at + 4 * count :].reshape(count, width)
-    except (KeyError, TypeError, ValueError):
-        raise damaged from None
-
-
-def _begin(tree: RadixTree, namespace: str, ids: Ids) -> Path:
-    """A path of as many of `ids` as there is room for."""
-    path = tree.match(ids, namespace)
-    path.extend(ids[len(path) : len(path) + tree.available(namespace)])
-    return path
-
-
-def _fill(tree: RadixTree, kv: KVMemory, path: Path, records: NDArray[np.uint8], line: NDArray[np.intp]) -> int:
-    """Write what a path lacks; returns how many tokens those are."""
-    start = path.num_computed
-    missing = path.slots[start:].copy()
-    for first in range(0, len(missing), CHUNK):
-        rows = line[start + first : start + first + CHUNK][: len(missing) - first]
-        kv.write(missing[first : first + CHUNK], records[rows])
-    tree.mark_computed(missing)
-    return len(missing)

@@ -48,6 +48,7 @@ class RadixTree:
         self.num_nodes = 0
         self.spaces: dict[str, Space] = {}  # by namespace; those that hold or keep anything
         self.on_evict: Callable[[Node, int], None] | None = None  # the node's tokens from this index on go; still there
+        self.on_free: Callable[[Slots], None] | None = None  # before slots go back to the free list
         self._guarded: dict[str, Space] = {}  # those with a quota
         self._spare = min(SPARE, num_slots // 256)
         self._policy = POLICIES[eviction]
@@ -376,6 +377,8 @@ class RadixTree:
             node.space.queue.push(parent)
 
     def _free(self, space: Space, slots: Slots) -> None:
+        if self.on_free is not None:
+            self.on_free(slots)
         self.computed[slots] = False
         self.pool.give(slots)
         space.held -= len(slots)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from sapwood.errors import InvalidRequest
-from sapwood.radix import snapshot
+from sapwood.errors import InvalidRequest, SapwoodError
 from sapwood.radix.outline import outline
 from sapwood.runtime.assembly import System
 from sapwood.runtime.messages import Ask
 from sapwood.runtime.scheduler import stats
+
+Args = TypeVar("Args")
 
 
 class PrefixArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,7 +56,9 @@ class NoArgs(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Admin:
-    """One method an `Ask`. Runs on the scheduler's thread, between two steps."""
+    """One method an `Ask`. Runs on the scheduler's thread, between two steps. Answers go to the scheduler's outbox: those about
+    snapshots when these are done, the others at once.
+    """
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -68,21 +71,21 @@ class Admin:
             "unpin": (PrefixArgs, self._unpin),
             "policy": (PolicyArgs, self._policy),
             "quota": (QuotaArgs, self._quota),
-            "save": (SnapshotArgs, self._save),
-            "load": (SnapshotArgs, self._load),
         }
 
-    def answer(self, ask: Ask) -> object:
-        """The answer to one call. Raises InvalidRequest."""
-        handler = self._handlers.get(ask.what)
-        if handler is None:
-            raise InvalidRequest(f"this backend can't answer '{ask.what}'")
-        args_type, call = handler
+    def take(self, client: bytes, ask: Ask) -> None:
+        """See to one call of a client."""
+        outbox = self._system.scheduler.outbox
         try:
-            args = msgspec.convert(ask.args, args_type)
-        except msgspec.ValidationError as error:
-            raise InvalidRequest(f"the arguments of '{ask.what}' are wrong: {error}") from None
-        return call(args)
+            if ask.what in ("save", "load"):
+                self._snapshot(client, ask)
+                return
+            if ask.what not in self._handlers:
+                raise InvalidRequest(f"this backend can't answer '{ask.what}'")
+            args_type, call = self._handlers[ask.what]
+            outbox.answer(client, ask.rid, call(_converted(ask, args_type)))
+        except (SapwoodError, OSError, ValueError) as error:  # ValueError: a path that is none
+            outbox.fail(client, ask.rid, error)
 
     def _info(self, args: NoArgs) -> object:
         return msgspec.to_builtins(self._system.info)
@@ -123,15 +126,25 @@ class Admin:
         tree.set_quota(args.namespace, args.num_slots)
         return {}
 
-    def _save(self, args: SnapshotArgs) -> object:
-        system = self._system
-        fingerprint = system.info.fingerprint
-        count = snapshot.save(
-            system.tree, system.plan.kv, args.path, fingerprint=fingerprint, namespace=args.namespace, ids=args.ids
-        )
-        return {"num_tokens": count}
+    def _snapshot(self, client: bytes, ask: Ask) -> None:
+        """Have the tree saved or a file loaded, while requests go on."""
+        args, outbox = _converted(ask, SnapshotArgs), self._system.scheduler.outbox
+        snapshots, fingerprint = self._system.scheduler.snapshots, self._system.info.fingerprint
 
-    def _load(self, args: SnapshotArgs) -> object:
-        system = self._system
-        count = snapshot.load(system.tree, system.plan.kv, args.path, fingerprint=system.info.fingerprint)
-        return {"num_tokens": count}
+        def on_end(result: int | Exception) -> None:
+            if isinstance(result, Exception):
+                outbox.fail(client, ask.rid, result)
+            else:
+                outbox.answer(client, ask.rid, {"num_tokens": result})
+
+        if ask.what == "save":
+            snapshots.save(args.path, on_end, fingerprint=fingerprint, namespace=args.namespace, ids=args.ids)
+        else:
+            snapshots.load(args.path, on_end, fingerprint=fingerprint)
+
+
+def _converted(ask: Ask, args_type: type[Args]) -> Args:
+    try:
+        return msgspec.convert(ask.args, args_type)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"the arguments of '{ask.what}' are wrong: {error}") from None

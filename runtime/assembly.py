@@ -57,6 +57,7 @@ class System:
     def close(self) -> None:
         """Stop its threads and give its memory back."""
         self.grammars.close()
+        self.scheduler.snapshots.close()
         if self.tiers is not None:
             self.tiers.close()
         self.plan.close()
@@ -113,6 +114,7 @@ def assemble(
         options.policy,
         drafter=make_drafter(options, plan, head, model, tokenizer),
         tiers=tiers,
+        wake=wake,
         check=options.check,
     )
     info = ModelInfo(

@@ -26,7 +26,7 @@ import zmq
 from sapwood.errors import InvalidRequest, SapwoodError
 from sapwood.runtime.admin import Admin
 from sapwood.runtime.assembly import System, assemble
-from sapwood.runtime.messages import Abort, Ask, Failed, Generate, Reply, Request
+from sapwood.runtime.messages import Abort, Failed, Generate, Reply, Request
 from sapwood.runtime.options import BackendOptions
 
 __all__ = ["Backend", "BackendOptions", "bind"]
@@ -100,8 +100,8 @@ class Backend:
                 if self._wake_read in events:
                     os.read(self._wake_read, 4096)
             self._receive(system, admin)
+            scheduler.step()
             if scheduler.num_live:
-                scheduler.step()
                 self._probe(system)
             self._send(system)
 
@@ -130,14 +130,7 @@ class Backend:
             elif isinstance(message, Abort):
                 system.scheduler.abort(client, message.target)
             else:
-                self._answer(client, message, system, admin)
-
-    def _answer(self, client: bytes, ask: Ask, system: System, admin: Admin) -> None:
-        outbox = system.scheduler.outbox
-        try:
-            outbox.answer(client, ask.rid, admin.answer(ask))
-        except (SapwoodError, OSError, ValueError) as error:  # ValueError: a path that is none
-            outbox.fail(client, ask.rid, error)
+                admin.take(client, message)
 
     def _send(self, system: System) -> None:
         outbox = system.scheduler.outbox

@@ -14,11 +14,13 @@ import secrets
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
 from sapwood.errors import Cancelled, DeadlineExceeded, InvalidRequest, OutOfSlots, Overloaded, SapwoodError
 from sapwood.kernels.sampling import Sampled, SampleRow
+from sapwood.radix.snapshot import Snapshots
 from sapwood.radix.tiers import Tiers
 from sapwood.radix.tree import RadixTree
 from sapwood.runtime.engine.engine import Engine
@@ -46,7 +48,10 @@ class Capacity:
 
 
 class Scheduler:
-    """Composes batches for `engine` from requests whose KV lives in `tree`. `check`: verify the tree after each step."""
+    """Composes batches for `engine` from requests whose KV lives in `tree`.
+
+    `wake`: called from other threads when a step has become due; `check`: verify the tree after each step.
+    """
 
     def __init__(
         self,
@@ -60,12 +65,14 @@ class Scheduler:
         *,
         drafter: Drafter | None = None,
         tiers: Tiers | None = None,
+        wake: Callable[[], None] = lambda: None,
         check: bool = False,
     ) -> None:
         self.engine = engine
         self.tree = tree
         self.outbox = Outbox()
         self.stats = SchedulerStats()
+        self.snapshots = Snapshots(tree, engine.plan.kv, wake)
         self._limits = limits
         self._capacity = capacity
         self._grammars = grammars
@@ -86,7 +93,7 @@ class Scheduler:
     @property
     def busy(self) -> bool:
         """Whether a step would do something."""
-        return bool(self._decoding or self._reading or len(self._queue))
+        return bool(self._decoding or self._reading or len(self._queue) or self.snapshots.is_due)
 
     @property
     def num_live(self) -> int:
@@ -146,6 +153,8 @@ class Scheduler:
         elsewhere = self.engine.run_seconds + self.engine.sample_seconds
         self._expire()
         self._start_prepared()
+        if self.snapshots.advance():
+            self._blocked = False
         try:
             self._admit()
             step = self._compose()
@@ -222,6 +231,8 @@ class Scheduler:
             if request is None:
                 return
             if not self._lock_path(request):
+                if self.snapshots.let_go():
+                    continue
                 victim = min(chain(self._decoding, self._reading), key=_expendable, default=None)
                 if victim is None:
                     self._fail(request, InvalidRequest(self._too_large(request)))
@@ -357,6 +368,8 @@ class Scheduler:
                     request.path.extend(request.ids[start:])
                 return
             except OutOfSlots:
+                if self.snapshots.let_go():
+                    continue
                 victim = min(chain(self._decoding, self._reading), key=_expendable)
                 if victim is request and len(self._decoding) + len(self._reading) == 1:
                     self._fail(request, InvalidRequest(self._too_large(request)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,21 @@ from in_process import TOKENIZER, Driver
 
 from sapwood.errors import InvalidRequest
 from sapwood.runtime.admin import Admin
-from sapwood.runtime.messages import Ask
+from sapwood.runtime.messages import Answer, Ask, Failed
 
 TEXTS = ["Tell me a story about trees", "Tell me a story about the sea", "Another one"]
 
 
 def ask(driver: Driver, what: str, **args: object) -> object:
-    return Admin(driver.system).answer(Ask("a", what, args))  # type: ignore[arg-type]
+    Admin(driver.system).take(b"admin", Ask("a", what, args))  # type: ignore[arg-type]
+    until = time.monotonic() + 30
+    while not (replies := driver.scheduler.outbox.replies.pop(b"admin", [])):
+        assert time.monotonic() < until, "no answer"
+        driver.scheduler.step()
+    if isinstance(replies[0], Failed):
+        raise InvalidRequest(replies[0].message)
+    assert isinstance(replies[0], Answer)
+    return replies[0].value
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from fake_memory import FakeKV, cache, verify
 
 from sapwood.errors import InvalidRequest
 from sapwood.radix import snapshot
+from sapwood.radix.snapshot_file import MAGIC
 from sapwood.radix.tree import RadixTree
 
 
@@ -100,7 +101,7 @@ def test_a_header_that_makes_no_sense_is_refused_even_with_a_good_checksum(
 ) -> None:
     file, _ = saved(tmp_path)
     content = file.read_bytes()[:-4]
-    at = len(snapshot.MAGIC) + 4
+    at = len(MAGIC) + 4
     size = struct.unpack("<I", content[at - 4 : at])[0]
     header = json.dumps(json.loads(content[at : at + size]) | change).encode()
     forged = content[: at - 4] + struct.pack("<I", len(header)) + header + content[at + size :]
@@ -120,7 +121,7 @@ def test_nothing_half_written_stays_when_the_disk_is_full(tmp_path: FilePath, mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sapwood.radix.snapshot.os.replace", full)
+    monkeypatch.setattr("sapwood.radix.snapshot_file.os.replace", full)
     with pytest.raises(InvalidRequest, match="No space left"):
         snapshot.save(tree, kv, file, fingerprint="m")
     assert [found.name for found in tmp_path.iterdir()] == ["file"] and file.read_bytes() == before
