@@ -53,6 +53,37 @@ def test_serve_has_at_most_forty_options_and_each_says_what_it_is_for() -> None:
     assert all(getattr(parameter, "help", None) for parameter in serve.params)
 
 
+def test_every_option_of_serve_is_in_its_page_and_has_a_variable() -> None:
+    import typer
+
+    from sapwood.runtime.cli.app import app
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text()
+    serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    for option in [parameter for parameter in serve.params if parameter.opts[0].startswith("--")]:
+        assert f"`{option.opts[0]}`" in page, option.opts
+        assert option.envvar == f"SAPWOOD_{option.name.upper()}", option.opts
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("sapwood se", ["serve"]), ("sapwood bench ", ["serve"]), ("sapwood serve --max-b", ["--max-body"])],
+)
+def test_the_shell_completes_commands_and_options(words: str, expected: list[str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from sapwood.runtime.cli import main; import sys; sys.argv[0] = 'sapwood'; main()"],
+        env={
+            **os.environ,
+            "_SAPWOOD_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert set(expected) <= set(result.stdout.split()), result
+
+
 @pytest.mark.parametrize(
     ("args", "part"),
     [
