@@ -276,7 +276,12 @@ class CudaPlan:
             mixed = self._flashinfer.run(q, layer.cache.keys, layer.cache.values, window)
         else:
             mixed = attention(
-                q, layer.cache, inputs.work[window], scale=decoder.attn_scale, softcap=decoder.attn_softcap
+                q,
+                layer.cache,
+                inputs.work[window],
+                scale=decoder.attn_scale,
+                softcap=decoder.attn_softcap,
+                invariant=self._invariant,
             )
         return self._linear(mixed.flatten(1), layer.wo)
 

@@ -24,8 +24,13 @@ from numpy.typing import NDArray
 from sapwood.kernels.plan import DraftTail
 from sapwood.kernels.triton.cache import Cache
 from sapwood.kernels.triton.dot import dot
+from sapwood.kernels.triton.tuning import Config, choose
 
 SPLIT = 512  # positions of one partial softmax; fixed, so that bits don't depend on the batch
+CONFIGS: list[Config] = [
+    {"BLOCK": block, "num_warps": warps, "num_stages": stages}
+    for block, warps, stages in ((64, 4, 2), (32, 4, 3), (128, 4, 2), (64, 8, 2), (128, 8, 2))
+]
 TILE_ROWS = 16  # rows of a tile; with the heads of a group they are the M of the products
 
 
@@ -224,21 +229,31 @@ def attention(
     *,
     scale: float,
     softcap: float | None = None,
+    invariant: bool = False,
 ) -> torch.Tensor:
-    """Attend every row of q [rows, heads, dim] to what it may see. Like q in shape and type, which is the cache's."""
+    """Attend every row of q [rows, heads, dim] to what it may see. Like q in shape and type, which is the cache's.
+
+    Ranges and tiles are the same in every batch; with `invariant`, the steps within a range are too, on every card.
+    """
     rows, heads, dim = q.shape
     kv_heads = cache.keys.shape[1]
     dim_block = triton.next_power_of_2(dim)
     acc = torch.empty(rows, work.num_splits, heads, dim, dtype=torch.float32, device=q.device)
     largest = torch.empty(rows, work.num_splits, heads, dtype=torch.float32, device=q.device)
     total = torch.empty_like(largest)
-    _partial_kernel[(work.tile_rows.shape[0], kv_heads)](
-        q, cache.keys, cache.values, work.tile_rows, work.tile_table, work.tile_begin, work.tables, work.row_len,
-        work.row_first, work.tail_start, work.ancestors, cache.key_scale, cache.value_scale, acc, largest, total, work.num_splits, scale, softcap or 1.0,
-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_BLOCK=dim_block,
-        GROUP_BLOCK=triton.next_power_of_2(heads // kv_heads), TILE_ROWS=TILE_ROWS, SPLIT=SPLIT, BLOCK=64,
-        CAPPED=softcap is not None, QUANTIZED=cache.limit > 0,
-    )  # fmt: skip
+
+    def launch(config: Config) -> None:
+        _partial_kernel[(work.tile_rows.shape[0], kv_heads)](
+            q, cache.keys, cache.values, work.tile_rows, work.tile_table, work.tile_begin, work.tables, work.row_len,
+            work.row_first, work.tail_start, work.ancestors, cache.key_scale, cache.value_scale, acc, largest, total,
+            work.num_splits, scale, softcap or 1.0, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_BLOCK=dim_block,
+            GROUP_BLOCK=triton.next_power_of_2(heads // kv_heads), TILE_ROWS=TILE_ROWS, SPLIT=SPLIT,
+            CAPPED=softcap is not None, QUANTIZED=cache.limit > 0, **config,
+        )  # fmt: skip
+
+    tiles = triton.next_power_of_2(work.tile_rows.shape[0])
+    shape = (heads, kv_heads, dim, cache.keys.dtype, tiles)
+    launch(choose("attention", shape, CONFIGS, launch, fixed=invariant))
     out = torch.empty_like(q)
     _merge_kernel[(rows, heads)](
         acc, largest, total, work.row_len, work.row_first, out, work.num_splits,

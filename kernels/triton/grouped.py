@@ -21,9 +21,14 @@ import triton
 import triton.language as tl
 
 from sapwood.kernels.triton.dot import dot
+from sapwood.kernels.triton.tuning import Config, choose
 from sapwood.kernels.triton.weights import GpuMatrix
 
 BLOCK_M = 16  # pairs of a tile
+CONFIGS: list[Config] = [
+    {"BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "num_stages": stages}
+    for n, k, warps, stages in ((64, 64, 4, 3), (32, 128, 4, 3), (64, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4))
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +102,36 @@ def _grouped_kernel(  # type: ignore[no-untyped-def]
 
 
 def grouped_linear(
-    x: torch.Tensor, experts: GpuMatrix, num_experts: int, groups: Groups, *, of_pairs: bool = False
+    x: torch.Tensor,
+    experts: GpuMatrix,
+    num_experts: int,
+    groups: Groups,
+    *,
+    of_pairs: bool = False,
+    invariant: bool = False,
 ) -> torch.Tensor:
     """Each pair's row times its expert's matrix, float32 [pairs, out], in the order of `groups.pairs`.
 
     `experts`: the matrices of all experts, one below the other, [num_experts * out, in]. x: bfloat16 or float16 [rows, in];
     `of_pairs`: [pairs, in] in that same order, as a mixture's second matmul finds what the first one gave.
+    `invariant`: with fixed steps, so that bits don't depend on what was measured to be fast.
     """
     out_features, width = experts.out_features // num_experts, experts.in_features
     pairs = groups.pairs.shape[0]
     order = torch.arange(pairs, dtype=torch.int32, device=x.device) if of_pairs else groups.pairs
     y = torch.empty(pairs, out_features, dtype=torch.float32, device=x.device)
-    block_n = 64
-    _grouped_kernel[(triton.cdiv(out_features, block_n), groups.tile_expert.shape[0])](
-        x, experts.codes, experts.codes if experts.scale is None else experts.scale,
-        experts.codes if experts.offset is None else experts.offset, y, order,
-        groups.tile_expert, groups.tile_begin, groups.tile_end, out_features, width,
-        1 if of_pairs else groups.place.shape[1], LAYOUT=experts.layout, GROUP=experts.group,
-        HAS_OFFSET=experts.offset is not None, BLOCK_M=BLOCK_M, BLOCK_N=block_n, BLOCK_K=64,
-    )  # fmt: skip
+    scale = experts.codes if experts.scale is None else experts.scale
+    offset = scale if experts.offset is None else experts.offset
+
+    def launch(config: Config) -> None:
+        _grouped_kernel[(triton.cdiv(out_features, config["BLOCK_N"]), groups.tile_expert.shape[0])](
+            x, experts.codes, scale, offset, y, order, groups.tile_expert, groups.tile_begin, groups.tile_end,
+            out_features, width, 1 if of_pairs else groups.place.shape[1], LAYOUT=experts.layout, GROUP=experts.group,
+            HAS_OFFSET=experts.offset is not None, BLOCK_M=BLOCK_M, **config,
+        )  # fmt: skip
+
+    shape = (experts.layout, experts.group, num_experts, out_features, width)
+    launch(choose("grouped", shape, CONFIGS, launch, fixed=invariant))
     return y
 
 

@@ -14,22 +14,23 @@ import torch
 import triton
 import triton.language as tl
 
-from sapwood.kernels.triton.dot import INTERPRETED, dot
+from sapwood.kernels.triton.dot import dot
+from sapwood.kernels.triton.tuning import Config, choose
 from sapwood.kernels.triton.weights import GpuMatrix
 
 MANY_ROWS = 96  # from here on unpack + matmul is faster
 
 
-def _configs(**blocks: list[int]) -> list[triton.Config]:
-    """The configurations that autotuning chooses from; the interpreter takes the first."""
+def _configs(**blocks: list[int]) -> list[Config]:
+    """Block sizes, each with several depths of pipeline."""
     shapes = [dict(zip(blocks, sizes, strict=True)) for sizes in zip(*blocks.values(), strict=True)]
-    configs = [triton.Config(s, num_warps=w, num_stages=n) for s in shapes for w, n in ((4, 3), (4, 4), (8, 3))]
-    return configs[:1] if INTERPRETED else configs
+    return [s | {"num_warps": w, "num_stages": n} for s in shapes for w, n in ((4, 3), (4, 4), (8, 3))]
 
 
-@triton.autotune(
-    configs=_configs(BLOCK_N=[32, 16, 64, 128]), key=["width", "out_features", "BLOCK_M"], cache_results=True
-)
+W4_CONFIGS = _configs(BLOCK_N=[32, 16, 64, 128])
+ROWS_CONFIGS = _configs(BLOCK_N=[32, 16, 64, 128], BLOCK_K=[64, 256, 128, 64])
+
+
 @triton.jit
 def _w4_kernel(  # type: ignore[no-untyped-def]
     x_ptr, codes_ptr, scale_ptr, offset_ptr, y_ptr, rows, out_features, width,
@@ -61,11 +62,6 @@ def _w4_kernel(  # type: ignore[no-untyped-def]
     tl.store(y_ptr + m[:, None] * out_features + n[None, :], acc, mask=m_in[:, None] & n_in[None, :])
 
 
-@triton.autotune(
-    configs=_configs(BLOCK_N=[32, 16, 64, 128], BLOCK_K=[64, 256, 128, 64]),
-    key=["width", "out_features", "BLOCK_M", "LAYOUT"],
-    cache_results=True,
-)
 @triton.jit
 def _rows_kernel(  # type: ignore[no-untyped-def]
     x_ptr, codes_ptr, scale_ptr, offset_ptr, y_ptr, rows, out_features, width,
@@ -146,19 +142,21 @@ def linear(
     y = torch.empty(rows, weight.out_features, dtype=torch.float32, device=x.device)
     block_m = 16 if rows <= 16 and not invariant else 64
 
-    def grid(meta: dict[str, int]) -> tuple[int, int]:
-        return triton.cdiv(weight.out_features, meta["BLOCK_N"]), triton.cdiv(rows, block_m)
-
-    if weight.layout == "w4":
-        _w4_kernel[grid](
-            x, weight.codes, weight.scale, weight.offset, y, rows, weight.out_features, weight.in_features,
-            BLOCK_M=block_m,
-        )  # fmt: skip
-        return y
     scale = weight.codes if weight.scale is None else weight.scale
-    _rows_kernel[grid](
-        x, weight.codes, scale, scale if weight.offset is None else weight.offset,
-        y, rows, weight.out_features, weight.in_features,
-        GROUP=weight.group, HAS_OFFSET=weight.offset is not None, LAYOUT=weight.layout, BLOCK_M=block_m,
-    )  # fmt: skip
+    offset = scale if weight.offset is None else weight.offset
+    sizes = (rows, weight.out_features, weight.in_features)
+
+    def launch(config: Config) -> None:
+        grid = (triton.cdiv(weight.out_features, config["BLOCK_N"]), triton.cdiv(rows, block_m))
+        if weight.layout == "w4":
+            _w4_kernel[grid](x, weight.codes, scale, offset, y, *sizes, BLOCK_M=block_m, **config)
+        else:
+            _rows_kernel[grid](
+                x, weight.codes, scale, offset, y, *sizes, GROUP=weight.group, HAS_OFFSET=weight.offset is not None,
+                LAYOUT=weight.layout, BLOCK_M=block_m, **config,
+            )  # fmt: skip
+
+    configs = W4_CONFIGS if weight.layout == "w4" else ROWS_CONFIGS
+    shape = (weight.layout, weight.group, *sizes[1:], block_m)
+    launch(choose("linear", shape, configs, launch, fixed=invariant))
     return y
