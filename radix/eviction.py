@@ -9,6 +9,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 from sapwood.radix.node import Node
@@ -70,18 +71,41 @@ class EvictionQueue:
 
 
 class Expiry:
-    """Turns an age in seconds into a value of the tree's clock, which counts uses. `now`: seconds, never going back."""
+    """Turns an age in seconds into a value of the tree's clock, which counts uses. `now`: seconds, never going back.
+
+    Uses of a sixteenth of that age are kept as one and expire together, with the last of them: late by that much at most, never early.
+    """
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._now = now
-        self._marks: deque[tuple[float, int]] = deque()  # (when, the clock then)
+        self._ages: deque[_Age] = deque()  # the oldest first
 
-    def deadline(self, clock: int) -> int | None:
-        """Note what the clock says now. What was last used at the returned value or before is too old; None: nothing new is."""
+    @property
+    def due(self) -> float | None:
+        """When something becomes too old, in the seconds of `now`; None: there is nothing that ages."""
+        return self._ages[0].last + self._seconds if self._ages else None
+
+    def used(self, clock: int) -> None:
+        """Something was used now, and the clock says so."""
+        now = self._now()
+        if self._ages and now - self._ages[-1].first < self._seconds / 16:
+            self._ages[-1].last, self._ages[-1].clock = now, clock
+        else:
+            self._ages.append(_Age(now, now, clock))
+
+    def deadline(self) -> int | None:
+        """What was last used when the clock said this, or before, is too old. None: nothing new is."""
         now, found = self._now(), None
-        while self._marks and self._marks[0][0] <= now - self._seconds:
-            found = self._marks.popleft()[1]
-        if not self._marks or now - self._marks[-1][0] >= self._seconds / 16:
-            self._marks.append((now, clock))
+        while self._ages and self._ages[0].last + self._seconds <= now:
+            found = self._ages.popleft().clock
         return found
+
+
+@dataclass(slots=True)
+class _Age:
+    """Uses that expire together."""
+
+    first: float  # seconds
+    last: float
+    clock: int  # at the last

@@ -35,8 +35,8 @@ class _Pin:
 
 
 class RadixTree:
-    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority". `ttl`: seconds after which unused cache is forgotten, at the next
-    match; lower tiers don't get it.
+    """Owns `num_slots` KV slots. `eviction`: "lru", "lfu" or "priority". `ttl`: seconds after which `expire` forgets what
+    nobody uses; lower tiers don't get it.
     """
 
     def __init__(self, num_slots: int, *, eviction: str = "lru", ttl: float | None = None) -> None:
@@ -54,7 +54,7 @@ class RadixTree:
         self._policy = POLICIES[eviction]
         self._shared_queue = EvictionQueue(self._policy)
         self._expiry = None if ttl is None else Expiry(ttl)
-        self.clock = 0  # matches so far
+        self.clock = 0  # matches and releases so far
         self._requested = self._matched = self._evicted = 0
         self._pins: dict[tuple[str, bytes], _Pin] = {}
 
@@ -75,7 +75,7 @@ class RadixTree:
         """The longest prefix of `ids` that the tree holds, computed or not, as a locked path. Namespaces share nothing."""
         wanted = np.asarray(ids, np.int32)
         space = self._space(namespace)
-        self.clock += 1
+        self._tick()
         nodes = self._descend(space.root, wanted)
         known = 0  # up to here everything is computed
         for node in nodes:
@@ -92,8 +92,6 @@ class RadixTree:
         path = Path(self, space, tip, slots, priority)
         path.computed_until = known
         self._count_match(space, len(wanted), path.num_computed)
-        if self._expiry is not None and (deadline := self._expiry.deadline(self.clock)) is not None:
-            self._evict_unused(deadline, demote=False)
         return path
 
     def peek(self, ids: Sequence[int] | Ids, namespace: str = "") -> int:
@@ -159,6 +157,16 @@ class RadixTree:
     def flush(self, *, demote: bool = False) -> int:
         """Evict everything that no path holds, whatever the quotas; returns the number of tokens. `demote`: to lower tiers."""
         return self._evict_unused(self.clock, demote)
+
+    @property
+    def next_expiry(self) -> float | None:
+        """The time.monotonic() from which on `expire` would find something; None while nothing ages."""
+        return None if self._expiry is None else self._expiry.due
+
+    def expire(self) -> int:
+        """Forget what has been used by nobody for `ttl` seconds, whatever the quotas; returns the number of tokens."""
+        deadline = None if self._expiry is None else self._expiry.deadline()
+        return 0 if deadline is None else self._evict_unused(deadline, demote=False)
 
     def stats(self) -> TreeStats:
         """Counts as they are now. Walks all nodes once, for the depth."""
@@ -283,6 +291,7 @@ class RadixTree:
 
     def truncate(self, path: Path, length: int, discard: bool) -> None:
         """For `Path.truncate`: moves the tip back."""
+        self._tick()
         while path.tip.start >= length and (parent := path.tip.parent) is not None:
             tip = path.tip
             path.tip = parent
@@ -318,10 +327,17 @@ class RadixTree:
 
     def unlock(self, tip: Node) -> None:
         """For paths: one less passes through all nodes from the root to `tip`."""
+        self._tick()
         node: Node | None = tip
         while node is not None:
             self._unlock(node)
             node = node.parent
+
+    def _tick(self) -> None:
+        """Something is used now."""
+        self.clock += 1
+        if self._expiry is not None:
+            self._expiry.used(self.clock)
 
     def _hold(self, space: Space, nodes: list[Node]) -> None:
         """One more path passes through these."""

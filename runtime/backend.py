@@ -108,11 +108,9 @@ class Backend:
     def _patience(self, system: System) -> int | None:
         """Milliseconds to sleep; None without end."""
         scheduler = system.scheduler
-        if not scheduler.num_live:
-            return None
-        deadline = scheduler.next_deadline
-        left = PROBE_SECONDS if deadline is None else min(PROBE_SECONDS, deadline - time.monotonic())
-        return max(0, int(left * 1000) + 1)
+        now, deadline = time.monotonic(), scheduler.next_deadline
+        due = [when for when in (deadline, now + PROBE_SECONDS if scheduler.num_live else None) if when is not None]
+        return max(0, int((min(due) - now) * 1000) + 1) if due else None
 
     def _receive(self, system: System, admin: Admin) -> None:
         """Take all messages that are there."""

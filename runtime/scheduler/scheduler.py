@@ -102,8 +102,9 @@ class Scheduler:
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest time.monotonic() at which a step may be due although nothing is busy."""
-        return self._deadlines[0][0] if self._deadlines else None
+        """The earliest time.monotonic() at which a step is due although nothing is busy."""
+        times = [self._deadlines[0][0] if self._deadlines else None, self.tree.next_expiry]
+        return min((when for when in times if when is not None), default=None)
 
     @property
     def running(self) -> list[RequestState]:
@@ -218,6 +219,8 @@ class Scheduler:
                 self._fail(request, reason)
 
     def _expire(self) -> None:
+        """End requests that have taken too long, and forget cache that nobody has used for long."""
+        self.tree.expire()
         now = time.monotonic()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, order, key = heapq.heappop(self._deadlines)

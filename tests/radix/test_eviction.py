@@ -77,22 +77,57 @@ def test_flush_takes_what_quotas_guard_too() -> None:
     assert tree.flush() == 3 and tree.num_free == 10
 
 
-def test_unused_cache_expires() -> None:
+def aging(seconds: float) -> tuple[RadixTree, list[float]]:
+    """A tree, and the time that it goes by."""
     now = [0.0]
-    tree = RadixTree(10, ttl=60)
-    tree._expiry = Expiry(60, lambda: now[0])
+    tree = RadixTree(10, ttl=seconds)
+    tree._expiry = Expiry(seconds, lambda: now[0])
+    return tree, now
+
+
+def test_unused_cache_expires_at_its_time() -> None:
+    tree, now = aging(60)
+    assert tree.next_expiry is None
     cache(tree, [1, 2])
     cache(tree, [3, 4])
     held = tree.match([3])
-    for now[0] in (10.0, 59.0):
-        tree.match([5]).release()
-    assert tree.peek([1, 2]) == 2
-    for now[0] in (61.0, 71.0):  # it may be late by a little, never early
-        tree.match([5]).release()
-    assert tree.peek([1, 2]) == 0
-    assert tree.peek([3, 4]) == 1  # what a path holds stays
+    now[0] = 59.0
+    assert tree.next_expiry == 60 and tree.expire() == 0
+    now[0] = 60.0
+    assert tree.expire() == 3
+    assert tree.peek([1, 2]) == 0 and tree.peek([3, 4]) == 1, "what a path holds stays"
+    assert tree.next_expiry is None, "nothing is left to wait for"
     held.release()
+    assert tree.next_expiry == 120
     tree.check()
+
+
+def test_what_is_released_late_lives_on_from_then() -> None:
+    tree, now = aging(60)
+    path = tree.match([1, 2])
+    path.extend([1, 2])
+    tree.mark_computed(path.slots)
+    now[0] = 100.0
+    assert tree.expire() == 0
+    path.release()
+    now[0] = 159.0
+    assert tree.expire() == 0 and tree.peek([1, 2]) == 2
+    now[0] = 160.0
+    assert tree.expire() == 2
+
+
+def test_an_idle_tree_is_looked_at_a_few_times_and_then_never_again() -> None:
+    tree, now = aging(16)
+    for turn in range(1000):
+        now[0] = turn * 0.016
+        cache(tree, [turn % 5, 1])
+    looks = 0
+    while tree.next_expiry is not None:
+        assert now[0] < tree.next_expiry
+        now[0] = tree.next_expiry
+        tree.expire()
+        looks += 1
+    assert looks <= 17 and now[0] < 1000 * 0.016 + 16 and tree.num_free == 10
 
 
 def test_namespaces_that_hold_nothing_leave_nothing_behind() -> None:
