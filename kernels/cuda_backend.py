@@ -32,6 +32,7 @@ from sapwood.kernels.triton.weights import GpuMatrix
 Tensor = torch.Tensor
 
 AttentionName = Literal["auto", "triton", "flashinfer"]
+FLOAT8_SINCE = (8, 9)  # compute capability
 GRAPH_POSITIONS = 16 * SPLIT  # the longest context that a recorded step can see; longer ones are launched one by one
 
 
@@ -177,6 +178,8 @@ class CudaPlan:
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise InvalidRequest("no CUDA device is available; use --backend cpu")
+        if device == "cuda" and kv == "fp8" and torch.cuda.get_device_capability() < FLOAT8_SINCE:
+            raise InvalidRequest("this card has no float8 arithmetic; keep keys and values as int8")
         self.max_rows = max_rows
         self.device, self.vocab_size = device, decoder.vocab_size
         self.windows = {layer.window for layer in decoder.layers}

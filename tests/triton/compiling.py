@@ -79,9 +79,10 @@ def record_launches() -> dict[str, int]:
     return shared
 
 
-def launch_plans() -> None:
+def launch_plans(float8: bool) -> None:
     """Decode and prefill of plans of every kind; with gemma, what else norms, windows and caps ask for."""
-    for kind, options in (("llama", {"kv": "int8"}), ("gemma", {"invariant": True}), ("qwen", {"kv": "fp8"})):
+    codes = "fp8" if float8 else "int8"
+    for kind, options in (("llama", {"kv": "int8"}), ("gemma", {"invariant": True}), ("qwen", {"kv": codes})):
         plan = CudaPlan(decoder(kind, Format.Q8_0, num_layers=1), num_slots=128, device="cpu", **options)  # type: ignore[arg-type]
         for rows in (1, 100):
             at = int32(range(rows))
@@ -96,14 +97,14 @@ def launch_attention() -> None:
     attention(torch.zeros(1, 32, 128, dtype=torch.bfloat16), cache, work, scale=1.0)
 
 
-def launch_matmuls() -> None:
+def launch_matmuls(float8: bool) -> None:
     codes = torch.zeros(256, 512, dtype=torch.uint8)
     scale = torch.ones(256, 512 // 32)
     matrices = [
         pack_w4(codes, scale, scale),
         pack_w8(codes.view(torch.int8), scale),
-        pack_f8(codes.float()),
         GpuMatrix("dense", codes.bfloat16()),
+        *([pack_f8(codes.float())] if float8 else []),
     ]
     groups = group_rows(torch.zeros(8, 2, dtype=torch.int64), 4)
     for matrix in matrices:
@@ -114,14 +115,15 @@ def launch_matmuls() -> None:
 
 
 def main() -> None:
-    triton.runtime.driver.set_active(NamedCard(int(sys.argv[1])))
+    capability = int(sys.argv[1])
+    triton.runtime.driver.set_active(NamedCard(capability))
     shared = record_launches()
     if sys.argv[2] == "all":
         use(Tuner(lambda launch: float(launch() is not None), file=None))  # each configuration is "measured"
     with np.errstate(all="ignore"):
-        launch_plans()
+        launch_plans(capability >= 89)
         launch_attention()
-        launch_matmuls()
+        launch_matmuls(capability >= 89)
         sample(torch.zeros(2, 4096), [SampleRow(0, 0, top_p=0.9), SampleRow(0, 0, temperature=0.0)])
     print(json.dumps(shared))
 
