@@ -127,7 +127,7 @@ Speculative = Annotated[
     _option(
         BACKEND,
         "speculative",
-        "Drafting of several tokens a step, which never changes the text: auto (default), ngram, eagle, eagle:FOLDER, off.",
+        "Drafting of several tokens a step, which never changes the text: auto (default), off, ngram, lookahead, eagle[:FOLDER] or draft:MODEL.",
     ),
 ]
 HostCache = Annotated[
