@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from head import Head, Target
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from sapwood.runtime.models.eagle import identity
@@ -29,6 +29,38 @@ def halves_apart(weight: Tensor, dim: int) -> Tensor:
     """Rows of heads whose rotated pairs are neighbours, put so that pairs are half a head apart, as the layout wants them."""
     heads = weight.unflatten(0, (-1, dim // 2, 2))
     return heads.transpose(1, 2).reshape(weight.shape)
+
+
+def neighbours(weight: Tensor, dim: int) -> Tensor:
+    """The other way round."""
+    return weight.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).reshape(weight.shape)
+
+
+def read_head(folder: Path, head: Head) -> None:
+    """Go on from a head that was written before, with the same vocabulary and sizes."""
+    tensors = load_file(folder / "model.safetensors")
+    vocab = tensors["d2t"] + np.arange(len(tensors["d2t"]))
+    if vocab.tolist() != head.vocab.tolist():
+        raise SystemExit(f"the head in {folder} guesses other tokens; train a new one")
+
+    def matrix(name: str) -> Tensor:
+        scales = tensors[f"{name}.weight_scale"].astype(np.float32)
+        return torch.from_numpy(tensors[f"{name}.weight"].astype(np.float32) * scales)
+
+    layer = "midlayer."
+    with torch.no_grad():
+        for name, linear in (
+            ("fc", head.fc), ("lm_head", head.lm_head), (f"{layer}self_attn.q_proj", head.q), (f"{layer}self_attn.k_proj", head.k),
+            (f"{layer}self_attn.v_proj", head.v), (f"{layer}self_attn.o_proj", head.o), (f"{layer}mlp.gate_proj", head.gate),
+            (f"{layer}mlp.up_proj", head.up), (f"{layer}mlp.down_proj", head.down),
+        ):  # fmt: skip
+            is_rotated = head.rope.interleaved and linear in (head.q, head.k)
+            linear.weight.copy_(neighbours(matrix(name), head.dim) if is_rotated else matrix(name))
+        for name, norm in (
+            (f"{layer}input_layernorm", head.input_norm), (f"{layer}hidden_norm", head.hidden_norm),
+            (f"{layer}post_attention_layernorm", head.post_norm), ("norm", head.norm),
+        ):  # fmt: skip
+            norm.weight.copy_(torch.from_numpy(tensors[f"{name}.weight"]))
 
 
 def tensors_of(head: Head) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from data import Conversation, load, save, write
-from export import write_head
+from export import read_head, write_head
 from head import Head, Target, default_captures
 from loss import soft_cross_entropy
 from torch import Tensor, nn
@@ -44,7 +44,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60, help="training ends after these, whatever the epochs")
     parser.add_argument("--vocab", type=int, default=8192, help="tokens that the head can guess")
     parser.add_argument("--ffn", type=int, default=1536, help="width of its feed-forward layer")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rate", type=float, default=PEAK_RATE, help="highest learning rate")
+    parser.add_argument("--go-on", action="store_true", help="start from the head that is in the folder")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -130,7 +131,7 @@ def train(target: Target, head: Head, conversations: list[Conversation], args: a
     rng, groups = random.Random(args.seed), grouped(conversations)
     known = torch.zeros(target.decoder.vocab_size, dtype=torch.bool)
     known[head.vocab] = True
-    optimizer = torch.optim.AdamW(head.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=args.rate, betas=(0.9, 0.95), weight_decay=0.01)
     total, step, began, shown = len(groups) * args.epochs, 0, time.monotonic(), np.zeros(PASSES)
     while True:
         rng.shuffle(groups)
@@ -140,7 +141,7 @@ def train(target: Target, head: Head, conversations: list[Conversation], args: a
             if progress >= 1:
                 return
             for part in optimizer.param_groups:
-                part["lr"] = PEAK_RATE * max(rate(progress), 1e-3)
+                part["lr"] = args.rate * max(rate(progress), 1e-3)
             losses = learn(target, head, group, group.learned(known))
             nn.utils.clip_grad_norm_(head.parameters(), 0.5)
             optimizer.step()
@@ -202,7 +203,10 @@ def main() -> None:
     model = open_model(args.model)
     target = Target(model.decoder, default_captures(len(model.decoder.layers)))
     head = Head(model.decoder, len(target.captures), frequent(training, args.vocab), args.ffn)
-    head.start_from(model.decoder)
+    if args.go_on:
+        read_head(args.out, head)
+    else:
+        head.start_from(model.decoder)
     began = time.monotonic()
     train(target, head, training, args)
     minutes = (time.monotonic() - began) / 60

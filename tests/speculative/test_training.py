@@ -23,7 +23,7 @@ from sapwood.runtime.models.eagle import load_eagle
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "train_eagle"))
 import data  # noqa: E402
 import train  # noqa: E402
-from export import write_head  # noqa: E402
+from export import read_head, write_head  # noqa: E402
 from head import Head, Target  # noqa: E402
 from loss import soft_cross_entropy  # noqa: E402
 
@@ -47,6 +47,11 @@ def test_a_trained_head_guesses_the_same_when_it_is_served(tmp_path: Path, kind:
     served = load_eagle(tmp_path, spec)
     assert served.captures == CAPTURES
     assert served.vocab.tolist() == head.vocab.tolist()
+
+    again = Head(spec, len(CAPTURES), torch.arange(5, 95, 2), ffn=96)
+    read_head(tmp_path, again)
+    for name, weight in head.named_parameters():
+        assert torch.allclose(again.get_parameter(name), weight, atol=float(weight.abs().max()) / 100), name
 
     ids = torch.tensor([TEXT])
     features = torch.from_numpy(np.random.default_rng(3).standard_normal((1, len(TEXT), 3 * 64)).astype(np.float32))
@@ -106,7 +111,7 @@ def test_training_lowers_the_loss_and_raises_acceptance(monkeypatch: pytest.Monk
         texts.append(data.Conversation(ids, [(4, 40)], "question"))
     head = Head(spec, len(CAPTURES), torch.arange(100), ffn=96)
     before = train.evaluate(target, head, texts)
-    train.train(target, head, texts, argparse.Namespace(seed=1, epochs=20, minutes=1.0))
+    train.train(target, head, texts, argparse.Namespace(seed=1, epochs=20, minutes=1.0, rate=1e-3))
     after = train.evaluate(target, head, texts)
     assert after[0] > before[0] + 0.1
     assert (after > 0.3).all()
