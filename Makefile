@@ -27,10 +27,11 @@ test: $(VENV)/.test
 slow: $(VENV)/.test
 	$(BIN)/pytest -m slow
 
-# On a machine with an NVIDIA card: every kernel against its reference, and the engine against the CPU's.
+# On a machine with an NVIDIA card: every kernel against its reference, the engine's text against the CPU's, and how fast all is.
 gpu-check: $(VENV)/.test
+	$(BIN)/python benchmarks/gpu.py --only card
 	$(BIN)/python -m pip install --quiet --editable '.[gpu]' --no-build-isolation
-	$(BIN)/pytest tests/triton -m "gpu or not gpu"
+	$(BIN)/python benchmarks/gpu.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

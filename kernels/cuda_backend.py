@@ -194,7 +194,9 @@ class CudaPlan:
         self._layers = [CudaLayer(layer, decoder, c, device) for layer, c in zip(decoder.layers, caches, strict=True)]
         self.kv = CudaKV(caches)
         matrices = [m for layer in self._layers for m in (*layer.qkv, *layer.wo, *layer.gate_up, *layer.down)]
-        largest = max(m.out_features * m.in_features for m in (*matrices, self._head))
+        matrices.append(self._head)
+        self.weight_bytes = sum(m.nbytes for m in matrices)  # that one step reads
+        largest = max(m.out_features * m.in_features for m in matrices)
         self._scratch = None if invariant else torch.empty(largest, dtype=dtype, device=device)
         if recorder is None and device == "cuda":
             recorder = cuda_recorder

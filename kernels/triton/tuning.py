@@ -39,11 +39,16 @@ class Tuner:
 
         OutOfResources where the card can run none of them.
         """
-        key = " ".join(map(str, (kernel, *shape)))
+        key = _key(kernel, shape)
         if self._best.get(key) not in configs:
             self._best[key] = self._measured(configs, launch)
             self._write()
         return self._best[key]
+
+    def known(self, kernel: str, shape: Sequence[object], configs: Sequence[Config]) -> Config:
+        """What `best` found before, or the first: nothing is launched."""
+        found = self._best.get(_key(kernel, shape))
+        return found if found is not None and found in configs else configs[0]
 
     def _measured(self, configs: Sequence[Config], launch: Launch) -> Config:
         times: list[tuple[float, int]] = []
@@ -77,6 +82,10 @@ class Tuner:
             return
 
 
+def _key(kernel: str, shape: Sequence[object]) -> str:
+    return " ".join(map(str, (kernel, *shape)))
+
+
 def card_file() -> Path:
     """Where choices for this card and this version of Triton are kept."""
     card = torch.cuda.get_device_name().replace(" ", "-")
@@ -98,7 +107,9 @@ def choose(
     if fixed or len(configs) == 1:
         return configs[0]
     if not _tuners:
-        if INTERPRETED or not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+        if INTERPRETED or not torch.cuda.is_available():
             return configs[0]
         _tuners.append(Tuner(triton.testing.do_bench, card_file()))
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return _tuners[0].known(kernel, shape, configs)
     return _tuners[0].best(kernel, shape, configs, launch)

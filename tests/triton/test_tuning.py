@@ -83,6 +83,17 @@ def test_nothing_is_measured_in_the_interpreter(monkeypatch: pytest.MonkeyPatch)
     assert choose("k", (), CONFIGS, card.launch) == CONFIGS[0] and card.launched == []
 
 
+def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card({16: 2.0, 32: 1.0, 64: 3.0})
+    use(Tuner(card.measure, None))
+    assert choose("k", (1,), CONFIGS, card.launch) == CONFIGS[1]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    card.launched.clear()
+    assert choose("k", (1,), CONFIGS, card.launch) == CONFIGS[1]
+    assert choose("k", (2,), CONFIGS, card.launch) == CONFIGS[0] and card.launched == []
+
+
 def test_every_configuration_computes_the_same_and_invariant_plans_take_the_first(device: str) -> None:
     taken: list[float] = []
 
