@@ -7,12 +7,13 @@ for the first request at all: who sends a header every few seconds would keep a 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from sapwood.runtime.server.errors import ApiError, JsonResponse, refusal_of
+from sapwood.runtime.server.errors import ApiError, JsonResponse, invalid, refusal_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
@@ -75,16 +76,25 @@ class BoundedConnection(H11Protocol):
             self._timer = self.loop.call_at(self._due(), self._look)
             return
         if not self.transport.is_closing():
-            if self._awaited == "head" and self._num_bytes and self.conn.our_state is h11.IDLE:
-                self._refuse()
+            if self._awaited == "head" and self._num_bytes:
+                message = f"the headers were not complete within {self._patience:g} s; send them at once"
+                self._refuse(ApiError(408, message, code="slow_headers"))
             self.transport.close()
 
-    def _refuse(self) -> None:
-        message = f"the headers were not complete within {self._patience:g} s; send them at once"
-        answer = JsonResponse(refusal_of(ApiError(408, message, code="slow_headers")).body())
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP: uvicorn would say so in plain text."""
+        most = self.config.h11_max_incomplete_event_size
+        self._refuse(invalid(f"this is no valid HTTP/1.1 request, or its headers are longer than {most} bytes"))
+        self.transport.close()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer without the app, unless it has begun to."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        answer = JsonResponse(refusal_of(error).body())
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (
-            h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+            h11.Response(status_code=error.status, headers=headers, reason=HTTPStatus(error.status).phrase.encode()),
             h11.Data(data=bytes(answer.body)),
             h11.EndOfMessage(),
         ):

@@ -102,6 +102,30 @@ def test_an_idle_connection_is_closed_after_keep_alive(hurried: str) -> None:
         assert time.monotonic() - started > PATIENCE  # keep_alive counts here, not the headers' limit
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nx: " + b"y" * 100_000],
+    ids=["tls", "long"],
+)
+def test_what_is_no_http_is_refused_in_our_own_form(hurried: str, request_: bytes) -> None:
+    with connection(hurried) as taken:
+        taken.sendall(request_)
+        head, _, body = answer(taken).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        error = json.loads(body)["error"]
+        assert error["type"] == "invalid_request_error" and "65536 bytes" in error["message"]
+
+
+def test_a_body_that_turns_into_nonsense_ends_its_connection_and_no_other(hurried: str) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connection(hurried) as taken:
+        taken.sendall(head + b'5\r\n{"pro\r\nnonsense\r\n')
+        assert answer(taken).startswith(b"HTTP/1.1 400 ")
+    with connection(hurried) as taken:
+        taken.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert answer(taken).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_body_that_trickles_is_cut_off_and_one_that_flows_is_not(hurried: str) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
     with connection(hurried) as taken:
