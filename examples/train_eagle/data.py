@@ -38,13 +38,55 @@ ABOUT_TEXT = (
     "Repeat the following text exactly:\n\n{text}",
     "Extract the names, places and dates in this text as JSON.\n\n{text}",
 )
-TOPICS = (
-    "a small bakery, the ocean, a train journey, photosynthesis, the Roman Empire, electric cars, sleep, chess, volcanoes, "
-    "gardening, the moon landing, a lost dog, coffee, black holes, a job interview, the water cycle, bees, jazz, a city in winter, "
-    "vaccines, sorting algorithms, bicycles, the Great Wall of China, budgeting, friendship, machine learning, tea, glaciers, "
-    "Shakespeare, a detective, the human heart, recycling, football, a dragon, the stock market, public libraries, bread, whales, "
-    "the printing press, deserts, a birthday party, time zones, robots, the Amazon rainforest, painting, a lighthouse, mathematics"
-).split(", ")
+TOPICS = [
+    "a small bakery",
+    "the ocean",
+    "a train journey",
+    "photosynthesis",
+    "the Roman Empire",
+    "electric cars",
+    "sleep",
+    "chess",
+    "volcanoes",
+    "gardening",
+    "the moon landing",
+    "a lost dog",
+    "coffee",
+    "black holes",
+    "a job interview",
+    "the water cycle",
+    "bees",
+    "jazz",
+    "a city in winter",
+    "vaccines",
+    "sorting algorithms",
+    "bicycles",
+    "the Great Wall of China",
+    "budgeting",
+    "friendship",
+    "machine learning",
+    "tea",
+    "glaciers",
+    "Shakespeare",
+    "a detective",
+    "the human heart",
+    "recycling",
+    "football",
+    "a dragon",
+    "the stock market",
+    "public libraries",
+    "bread",
+    "whales",
+    "the printing press",
+    "deserts",
+    "a birthday party",
+    "time zones",
+    "robots",
+    "the Amazon rainforest",
+    "painting",
+    "a lighthouse",
+    "mathematics",
+]
 WRITE = (
     "Write a short story about {topic}.",
     "Write a poem about {topic}.",
@@ -67,12 +109,28 @@ CODE = (
     "Write a JavaScript function that {task}.",
     "How do I write code that {task}? Show an example.",
 )
-TASKS = (
-    "reverses a string, checks whether a number is prime, sorts a list of dictionaries by a key, counts the words of a file, "
-    "computes the Fibonacci numbers, removes duplicates from a list, merges two sorted lists, parses a date, reads a CSV file, "
-    "finds the largest element, validates an email address, flattens a nested list, computes a factorial, converts Celsius to Fahrenheit, "
-    "implements a stack, searches a binary tree, downloads a page, rolls dice, groups anagrams, computes the mean and the median"
-).split(", ")
+TASKS = [
+    "reverses a string",
+    "checks whether a number is prime",
+    "sorts a list of dictionaries by a key",
+    "counts the words of a file",
+    "computes the Fibonacci numbers",
+    "removes duplicates from a list",
+    "merges two sorted lists",
+    "parses a date",
+    "reads a CSV file",
+    "finds the largest element",
+    "validates an email address",
+    "flattens a nested list",
+    "computes a factorial",
+    "converts Celsius to Fahrenheit",
+    "implements a stack",
+    "searches a binary tree",
+    "downloads a page",
+    "rolls dice",
+    "groups anagrams",
+    "computes the mean and the median",
+]
 JSON_FIELDS = (
     ("name", {"type": "string", "maxLength": 30}),
     ("title", {"type": "string", "maxLength": 40}),

@@ -51,7 +51,7 @@ def test_a_trained_head_guesses_the_same_when_it_is_served(tmp_path: Path, kind:
     again = Head(spec, len(CAPTURES), torch.arange(5, 95, 2), ffn=96)
     read_head(tmp_path, again)
     for name, weight in head.named_parameters():
-        assert torch.allclose(again.get_parameter(name), weight, atol=float(weight.abs().max()) / 100), name
+        assert torch.allclose(again.get_parameter(name), weight, atol=float(weight.detach().abs().max()) / 100), name
 
     ids = torch.tensor([TEXT])
     features = torch.from_numpy(np.random.default_rng(3).standard_normal((1, len(TEXT), 3 * 64)).astype(np.float32))
