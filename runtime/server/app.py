@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 import sapwood
-from sapwood.errors import SapwoodError
+from sapwood.errors import Cancelled, SapwoodError
 from sapwood.runtime.server import (
     admin,
     anthropic,
@@ -90,6 +91,7 @@ def create_app(client: Client, config: ServerConfig | None = None, spans: Spans 
         app.add_middleware(Tracing, model=service.model, spans=spans)
     app.add_exception_handler(SapwoodError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_gone)
     app.add_exception_handler(Exception, _on_fault)
     for router in ROUTERS:
         app.include_router(router)
@@ -124,6 +126,11 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def _on_fault(request: Request, error: Exception) -> Response:
     """A fault of ours: the client gets the error's form without its inside, the log gets the traceback."""
     return error_response(Refusal(500, "server_error", "the server met an error of its own; its log says more"))
+
+
+async def _on_gone(request: Request, error: Exception) -> Response:
+    """The client went away in the middle of its body: nobody reads the answer, and the log has no use for it."""
+    return error_response(refusal_of(Cancelled("the client closed the connection")))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

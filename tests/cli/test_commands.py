@@ -204,6 +204,16 @@ def test_sigterm_lets_running_requests_finish_and_leaves_no_process() -> None:
     assert not Path(f"/proc/{backend}").exists()
 
 
+def test_clients_that_leave_in_the_middle_of_a_body_are_no_news() -> None:
+    head = "POST {} HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 99\r\n\r\n"
+    with served() as (process, url):
+        for path in ("/v1/completions", "/v1/files", "/generate"):
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as taken:
+                taken.sendall(head.format(path).encode() + b'--x\r\n{"prompt"')
+                assert httpx.get(f"{url}/health").status_code == 200  # by now the server reads the body
+        process.send_signal(signal.SIGTERM)  # `served` fails if there is a traceback
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_named_address_leaves_no_file(tmp_path: Path, number: signal.Signals) -> None:
     file = tmp_path / "backend.sock"
