@@ -82,7 +82,7 @@ def prepare(service: Service, fields: ChatRequest) -> Chat:
     sampling = sampling_of(
         fields,
         max_tokens=service.room(ids, asked),
-        grammar=wanted or plan.grammar(),
+        grammar=wanted or plan.grammar("open" if thinking else "possible" if thinks else "none"),
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
     )
     jobs = samples(service.job(ids, sampling, fields), fields.n or 1)

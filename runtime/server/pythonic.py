@@ -11,7 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sapwood.runtime.server.errors import invalid
 from sapwood.runtime.server.schemas import moved
@@ -20,19 +20,20 @@ ABOUT = frozenset({"title", "description", "default", "examples", "$comment", "d
 CALL = frozenset({"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema", "$id"})
 LIST = frozenset({"type", "items", "minItems", "maxItems"})
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+Thought = Literal["none", "possible", "open"]
 NAMES = {"true": True, "false": False, "null": None}
 
 
-def calls_grammar(schemas: Mapping[str, Any], *, text: bool, several: bool) -> str:
+def calls_grammar(schemas: Mapping[str, Any], *, text: bool, several: bool, thought: Thought = "none") -> str:
     """A Lark grammar of a list of calls; `schemas` are the JSON Schemas of the arguments, by tool.
 
-    `text`: instead of calls the answer may be any text that doesn't begin like one. Raises ApiError for a schema
-    that says more of the arguments than which there are.
+    `text`: instead of calls the answer may be any text that doesn't begin like one, and a `thought` in think tags may
+    precede either: "open" if its tag is open already. Raises ApiError for a schema that says more of the arguments than
+    which there are.
     """
     rules = _Rules()
-    begins = [
-        f"/\\[{_pattern(name)}\\(/" for name in schemas
-    ]  # terminals, so that text competes with all of it at once
+    blanks = "\\s*" if text else ""
+    begins = [f"/{blanks}\\[{_pattern(name)}\\(/" for name in schemas]  # terminals: text competes with all of one
     ends = [f"{rules.arguments(name, schema)} {_quoted(')')}" for name, schema in schemas.items()]
     rules.add("first", " | ".join(f"{begin} {end}" for begin, end in zip(begins, ends, strict=True)))
     more = [f"{_quoted(f', {name}(')} {end}" for name, end in zip(schemas, ends, strict=True)]
@@ -41,7 +42,15 @@ def calls_grammar(schemas: Mapping[str, Any], *, text: bool, several: bool) -> s
         return rules.lark("calls")
     any_name = "|".join(map(_pattern, schemas))
     rules.add("TEXT", f"/(?s:.*)/ & ~/\\s*\\[({any_name})\\((?s:.*)/")
-    return rules.lark("calls | TEXT")
+    rules.add("answer", "calls | TEXT")
+    if thought == "none":
+        return rules.lark("answer")
+    if thought == "open":  # only its end leads to an answer
+        rules.add("thought[lazy]", '/(?s:.*)/ "</think>"')
+        rules.add("UNFINISHED", "/(?s:.*)/")
+        return rules.lark("thought answer | UNFINISHED")
+    rules.add("thought[lazy]", '/\\s*<think>(?s:.*)/ "</think>"')
+    return rules.lark("thought? answer")
 
 
 def rest_of_call_grammar(name: str, schema: Any) -> str:

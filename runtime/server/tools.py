@@ -16,7 +16,7 @@ import msgspec
 
 from sapwood.runtime.messages import GrammarSpec
 from sapwood.runtime.server.errors import invalid
-from sapwood.runtime.server.pythonic import calls_grammar, rest_of_call_grammar, spelled_calls
+from sapwood.runtime.server.pythonic import Thought, calls_grammar, rest_of_call_grammar, spelled_calls
 from sapwood.runtime.server.schemas import closed, moved
 
 Mode = Literal["none", "auto", "required", "named"]
@@ -105,10 +105,10 @@ class ToolPlan:
     tool: Tool | None = None  # with mode named
     parallel: bool = True
 
-    def grammar(self) -> GrammarSpec | None:
-        """What the output must match so that every call in it is valid for its schema."""
+    def grammar(self, thought: Thought = "none") -> GrammarSpec | None:
+        """What the output must match so that every call in it is valid for its schema; a thought may come before."""
         if self.format is PYTHONIC and self.mode != "none":
-            return GrammarSpec("lark", self._python())
+            return GrammarSpec("lark", self._python(thought))
         if self.tool is not None:
             return GrammarSpec("json_schema", json.dumps(self.tool.function.schema()))
         if self.mode == "required":
@@ -123,12 +123,12 @@ class ToolPlan:
             return GrammarSpec("structural_tag", json.dumps(self._tag()))
         return None
 
-    def _python(self) -> str:
+    def _python(self, thought: Thought) -> str:
         try:
             if self.tool is not None:
                 return rest_of_call_grammar(self.tool.function.name, self.tool.function.schema())
             schemas = {tool.function.name: tool.function.schema() for tool in self.tools}
-            return calls_grammar(schemas, text=self.mode == "auto", several=self.parallel)
+            return calls_grammar(schemas, text=self.mode == "auto", several=self.parallel, thought=thought)
         except (AttributeError, KeyError, TypeError, RecursionError) as error:
             raise invalid(f"the parameters of a tool are no JSON Schema ({error}); correct them", "tools") from None
 

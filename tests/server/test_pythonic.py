@@ -167,11 +167,22 @@ def test_text_that_is_no_list_of_known_calls_is_content(text: str) -> None:
 
 def test_text_may_not_begin_like_a_call_and_be_none() -> None:
     either = compiled(calls_grammar(SCHEMAS, text=True, several=True))
-    assert either.accepts("[now()]") and either.accepts("[now(), now()]")
-    for text in ("[now() and then", "[now(a=1)]", "[now()] there", '[get_weather(city="Bonn")]', " [now()]"):
+    assert either.accepts(" [now()]") and either.accepts("[now(), now()]")
+    for text in ("[now() and then", "[now(a=1)]", "[now()] there", '[get_weather(city="Bonn")]', "\n[now("):
         assert not either.accepts(text), text
     assert not compiled(calls_grammar(SCHEMAS, text=True, several=False)).accepts("[now(), now()]")
     assert not compiled(calls_grammar(SCHEMAS, text=False, several=True)).accepts("text")
+
+
+def test_a_thought_may_come_before_and_what_follows_is_held_to_the_same() -> None:
+    possible = compiled(calls_grammar(SCHEMAS, text=True, several=True, thought="possible"))
+    opened = compiled(calls_grammar(SCHEMAS, text=True, several=True, thought="open"))
+    for text in ("so [now( it is</think>\n\n[now()]", "so</think>It is late.", "so</think>"):
+        assert possible.accepts(f"<think>{text}") and opened.accepts(text)
+    for text in ("so</think>\n\n[now() or", "so</think>[now(a=1)]"):
+        assert not possible.accepts(f"<think>{text}") and not opened.accepts(text)
+    assert possible.accepts("[now()]") and possible.accepts("It is late.") and not possible.accepts("[now(")
+    assert opened.accepts("it goes on")
 
 
 def test_after_a_name_only_its_arguments_follow() -> None:
