@@ -13,7 +13,7 @@ from sapwood.runtime.scheduler.policies import FirstCome, LongestPrefix, policy_
 from sapwood.runtime.scheduler.queue import AGING, WaitingQueue
 from sapwood.runtime.scheduler.request import RequestState
 
-POLICIES = ["fcfs", "lpm", "dfs-weight"]
+POLICIES = ["fcfs", "lpm", "dfs-weight", "priority"]
 
 
 def waiting(order: int, ids: list[int], priority: int = 0) -> RequestState:

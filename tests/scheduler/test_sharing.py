@@ -49,6 +49,27 @@ def test_when_the_first_is_aborted_half_way_the_next_takes_over(step: int) -> No
     assert driver.num_rows <= len(PREFIX) + 1 + 3 * 2 + 2 * 3, "nothing was computed twice"
 
 
+@pytest.mark.parametrize("evicted", [False, True])
+def test_when_the_first_is_preempted_half_way_the_next_takes_over(evicted: bool) -> None:
+    """Those who share the prefix hold it, so it isn't computed again; alone, it is what was evicted meanwhile."""
+    driver = Driver(num_slots=4000, max_rows=600)
+    for i in range(1 if evicted else 3):
+        driver.submit(f"{i}", prompt(i), max_tokens=4)
+    driver.step()
+    (first,) = (request for request in driver.scheduler.running if request.message.rid == "0")
+    assert first.path is not None and 0 < first.path.num_computed < len(PREFIX)
+    computed = first.path.num_computed
+    driver.scheduler._preempt(first)
+    if evicted:
+        assert driver.tree.flush() == computed
+        driver.submit("1", prompt(1), max_tokens=4)
+    outcomes = driver.finish()
+    for rid, outcome in outcomes.items():
+        assert outcome.ids == alone(prompt(int(rid)), max_tokens=4).ids
+    num_own = 1 + 3 * len(outcomes) + 3 * len(outcomes)  # the 200 once; what ends a prompt, and what is decoded
+    assert driver.num_rows <= len(PREFIX) + num_own + (computed if evicted else 0), "nothing was computed twice"
+
+
 def test_namespaces_share_nothing() -> None:
     driver = Driver()
     first = driver.complete("The same prompt", max_tokens=4, namespace="a")
