@@ -122,6 +122,7 @@ class Eagle:
         tables: list[npt.NDArray[np.int32]],
         last_ids: npt.NDArray[np.int32],
         least: float,
+        worth: npt.NDArray[np.float32],
         ids: npt.NDArray[np.int32],
         chances: npt.NDArray[np.float32],
     ) -> None: ...

@@ -14,6 +14,8 @@ from sapwood.kernels.plan import Batch, Int32s
 
 DEEPEST = 16  # tokens of a draft
 MOST_REQUESTS = 64  # in one call
+BINS = 16  # of chances, whose worth is looked up
+AT_FACE_VALUE: NDArray[np.float32] = ((np.arange(BINS) + 0.5) / BINS).astype(np.float32)
 
 _MATRICES = ("fc", "wq", "wk", "wv", "wo", "gate", "up", "down", "head")
 _VECTORS = ("fc_bias", "target_norm", "input_norm", "hidden_norm", "post_norm", "final_norm")
@@ -46,16 +48,24 @@ class CpuEagle:
         self._eagle.observe(batch.ids, batch.positions, batch.slots, batch.sequences, list(batch.tables), features)
 
     def draft(
-        self, tables: Sequence[Int32s], last_ids: Sequence[int], depth: int, least: float
+        self,
+        tables: Sequence[Int32s],
+        last_ids: Sequence[int],
+        depth: int,
+        least: float,
+        worth: NDArray[np.float32] = AT_FACE_VALUE,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Guess up to `depth` tokens for each text: ids and the chances the head gives them, both [texts, depth].
 
         tables: the slots of all its positions, at least two, all but the last computed and observed; last_ids: the token of
-        its last position. A text goes on while the product of its chances is at least `least`; the rest is -1.
+        its last position; worth [BINS]: how often tokens with a chance in that sixteenth come true. A text goes on while the
+        product of what its tokens are worth is at least `least`; the rest is -1.
         """
         ids = np.empty((len(tables), depth), np.int32)
         chances = np.empty((len(tables), depth), np.float32)
         for start in range(0, len(tables), MOST_REQUESTS):
             part = slice(start, start + MOST_REQUESTS)
-            self._eagle.draft(list(tables[part]), np.array(last_ids[part], np.int32), least, ids[part], chances[part])
+            self._eagle.draft(
+                list(tables[part]), np.array(last_ids[part], np.int32), least, worth, ids[part], chances[part]
+            )
         return ids, chances

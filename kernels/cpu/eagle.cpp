@@ -198,14 +198,15 @@ void Eagle::guess(const BatchRows& rows) {
     linear_.multiply({{&head_, 0}}, logits_.data(), int64_t(vocab_.size()));
 }
 
-void Eagle::draft(const std::vector<Request>& requests, int depth, float least, int32_t* ids, float* chances) {
+void Eagle::draft(const std::vector<Request>& requests, int depth, float least, const float* worth, int32_t* ids,
+                  float* chances) {
     const VectorOps& ops = vector_ops();
     const int64_t q_size = heads_ * dim_, width = q_size + 2 * kv_size_, vocab = int64_t(vocab_.size());
     const std::vector<uint32_t> all((vocab_.size() + 31) / 32, ~0u);
     struct Running {
         size_t request;
         int32_t id;
-        float chance;
+        float worth;
         std::vector<int32_t> table;  // slots of the entries, the first of which stands for position 1
     };
     std::vector<Running> running;
@@ -242,8 +243,8 @@ void Eagle::draft(const std::vector<Request>& requests, int depth, float least, 
             const int64_t best = ops.masked_argmax(logits, all.data(), vocab);
             const float chance = 1.0f / ops.exp_total(logits, logits[best], vocab);
             const size_t at = one.request * size_t(depth) + size_t(step);
-            if (!(one.chance * chance >= least)) continue;
-            one.chance *= chance;
+            one.worth *= worth[std::clamp(int(chance * kBins), 0, kBins - 1)];
+            if (!(one.worth >= least)) continue;
             ids[at] = one.id = vocab_[size_t(best)];
             chances[at] = chance;
             std::copy_n(residual_.data() + row * hidden_, hidden_, state_.data() + int64_t(going.size()) * hidden_);

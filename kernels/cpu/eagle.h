@@ -48,9 +48,11 @@ class Eagle {
         int32_t length;        // positions; at least 2
         int32_t id;            // the last token: chosen, but not computed by the target yet
     };
-    // Guess up to `depth` tokens for each request, [requests][depth] each with the chance that the head gives it. A request
-    // goes on as long as the product of its chances is at least `least`; its other ids are -1.
-    void draft(const std::vector<Request>& requests, int depth, float least, int32_t* ids, float* chances);
+    static constexpr int kBins = 16;
+    // Guess up to `depth` tokens for each request, [requests][depth] each with the chance that the head gives it. What such a
+    // chance turns out to be worth stands in `worth` [kBins], by sixteenths. A request goes on as long as the product of what
+    // its tokens are worth is at least `least`; its other ids are -1.
+    void draft(const std::vector<Request>& requests, int depth, float least, const float* worth, int32_t* ids, float* chances);
 
     const Plan& target() const { return target_; }
     size_t weight_bytes() const { return weights_->size(); }

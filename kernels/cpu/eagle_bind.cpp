@@ -14,6 +14,7 @@ namespace sapwood {
 namespace {
 
 using Floats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Floats1 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using MutableInts2 = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using MutableFloats2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
@@ -31,9 +32,10 @@ void observe(Eagle& eagle, Ints ids, Ints positions, Ints slots, Ints sequences,
     eagle.observe(view, features.data());
 }
 
-void draft(Eagle& eagle, const std::vector<Ints>& tables, Ints last_ids, float least, MutableInts2 ids, MutableFloats2 chances) {
+void draft(Eagle& eagle, const std::vector<Ints>& tables, Ints last_ids, float least, Floats1 worth, MutableInts2 ids, MutableFloats2 chances) {
     const size_t count = tables.size(), depth = ids.shape(1);
     check(count <= size_t(Eagle::kMostRequests) && depth <= size_t(Eagle::kDeepest), "more requests or tokens than one call drafts");
+    check(worth.shape(0) == size_t(Eagle::kBins), "worth has the wrong shape");
     check(last_ids.shape(0) == count && ids.shape(0) == count && chances.shape(0) == count && chances.shape(1) == depth,
           "tables, ids and chances must be equally long");
     std::vector<Eagle::Request> requests;
@@ -46,7 +48,7 @@ void draft(Eagle& eagle, const std::vector<Ints>& tables, Ints last_ids, float l
         requests.push_back({table.data(), int32_t(table.shape(0)), last_ids.data()[r]});
     }
     nb::gil_scoped_release unlocked;
-    eagle.draft(requests, int(depth), least, ids.data(), chances.data());
+    eagle.draft(requests, int(depth), least, worth.data(), ids.data(), chances.data());
 }
 
 }  // namespace
@@ -82,7 +84,7 @@ void bind_eagle(nb::module_& m) {
         .def_prop_ro("weight_bytes", &Eagle::weight_bytes)
         .def("observe", &observe, "ids"_a.noconvert(), "positions"_a.noconvert(), "slots"_a.noconvert(),
              "sequences"_a.noconvert(), "tables"_a, "features"_a.noconvert())
-        .def("draft", &draft, "tables"_a, "last_ids"_a.noconvert(), "least"_a, "ids"_a.noconvert(), "chances"_a.noconvert());
+        .def("draft", &draft, "tables"_a, "last_ids"_a.noconvert(), "least"_a, "worth"_a.noconvert(), "ids"_a.noconvert(), "chances"_a.noconvert());
 }
 
 }  // namespace sapwood

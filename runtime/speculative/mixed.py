@@ -38,6 +38,7 @@ class MixedDrafter:
             if guess != token:
                 break
         self._ngram.accept(rid, ids)
+        self._eagle.accept(rid, ids)
 
     def observe(self, batch: Batch, output: Output) -> None:
         self._eagle.observe(batch, output)
@@ -60,6 +61,7 @@ class MixedDrafter:
         self._trust.pop(rid, None)
         self._suggested.pop(rid, None)
         self._ngram.finish(rid)
+        self._eagle.finish(rid)
 
 
 def _worthwhile(ids: list[int], chance: float, least: float) -> Draft:

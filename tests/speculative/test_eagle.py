@@ -21,6 +21,8 @@ from sapwood.kernels.eagle import EagleHead
 from sapwood.kernels.plan import Batch
 from sapwood.runtime.fake import fake_model
 from sapwood.runtime.models.eagle import identity, load_eagle
+from sapwood.runtime.speculative.drafter import Wish
+from sapwood.runtime.speculative.eagle import EagleDrafter
 
 TARGET = decoder("llama", Format.F32, num_layers=6)
 TEXT = [int(i) for i in np.random.default_rng(5).integers(0, 100, 40)]
@@ -96,9 +98,11 @@ def test_a_draft_ends_where_its_chance_falls_below_the_least(tmp_path: Path) -> 
     reader, table = Reader(head), np.arange(len(TEXT))
     reader.read(TEXT, table, 0, len(TEXT) - 1)
     ids, chances = reader.draft(TEXT, table, DEEPEST)
-    products = np.cumprod(chances)
+    worth = np.linspace(0.3, 1, 16, dtype=np.float32)
+    products = np.cumprod([worth[int(chance * 16)] for chance in chances])
     least = float(products[2] * 1.001)
-    cut, _ = reader.draft(TEXT, table, DEEPEST, least)
+    found, _ = reader.eagle.draft([int32(table[: len(TEXT)])], [TEXT[-1]], DEEPEST, least, worth)
+    cut = found[0].tolist()
     size = int((products >= least).sum())
     assert 0 < size < DEEPEST
     assert cut == ids[:size] + [-1] * (DEEPEST - size)
@@ -206,6 +210,25 @@ def test_the_text_is_the_same_with_a_head_that_knows_nothing(
         assert drafting.outcomes[rid].ids == outcome.ids
         assert [one.logprob for one in drafting.outcomes[rid].logprobs] == [one.logprob for one in outcome.logprobs]
     assert sum(outcome.usage.drafted_tokens for outcome in drafting.outcomes.values()) > 100
+
+
+def test_what_chances_are_worth_is_learned(tmp_path: Path) -> None:
+    head = load_eagle(write_head(tmp_path / "head", TARGET, 3), TARGET)
+    reader, table = Reader(head), int32(range(len(TEXT)))
+    reader.read(TEXT, table, 0, len(TEXT) - 1)
+    drafter = EagleDrafter(reader.eagle)
+    wish = Wish("a", TEXT[-1], table, 3, 0.0)
+    (before,) = drafter.propose([wish])
+    for _ in range(200):
+        drafter.propose([wish])
+        drafter.accept("a", [before.ids[0], before.ids[1] + 1])  # the first always comes true, the second never
+    (after,) = drafter.propose([wish])
+    assert after.ids == before.ids and before.chances is not None and after.chances is not None
+    _, (shares, *_) = reader.eagle.draft([table], [TEXT[-1]], 2, 0.0)
+    if int(shares[0] * 16) != int(shares[1] * 16):
+        assert after.chances[0] > 0.9 and after.chances[1] < 0.1
+    else:
+        assert 0.3 < after.chances[0] < 0.7
 
 
 def test_ways_of_drafting_that_don_t_exist_are_refused(tmp_path: Path) -> None:
