@@ -67,7 +67,7 @@ def anthropic(url: str) -> object:
     import anthropic as library
 
     client = library.Anthropic(base_url=url, api_key="none")
-    fields: Any = {"model": "m", "max_tokens": 60, "messages": MESSAGES}
+    fields: Any = {"model": "m", "max_tokens": 60, "temperature": 0, "messages": MESSAGES}
     whole = client.messages.create(**fields)
     with client.messages.stream(**fields) as stream:
         streamed = "".join(stream.text_stream)
