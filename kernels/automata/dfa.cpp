@@ -20,6 +20,9 @@ void Dfa::find_classes() {
     border[0] = true;
     for (const Inst& inst : nfa_->insts)
         if (inst.op == Op::Byte && inst.lo <= inst.hi) border[inst.lo] = border[inst.hi + 1] = true;
+    for (const SetRow& row : nfa_->rows)
+        for (int b = 1; b < 256; ++b)
+            if (row.to[b] != row.to[b - 1]) border[b] = true;
     for (auto& look : looks_)
         for (int b = 1; b < 256; ++b)
             if (look->classes_[b] != look->classes_[b - 1]) border[b] = true;
@@ -103,6 +106,7 @@ void Dfa::close(std::vector<Thread>& threads, const std::vector<int>& behind, bo
         const Inst& inst = nfa_->insts[thread.pc];
         switch (inst.op) {
             case Op::Byte:
+            case Op::Set:
             case Op::Match: done.push_back(std::move(thread)); break;
             case Op::Split:
                 todo.push_back({inst.other, thread.owed});
@@ -168,10 +172,10 @@ int Dfa::compute(int state, std::uint8_t byte) {
     std::vector<Thread> threads;
     for (const Thread& thread : states_[state].threads) {
         budget_.tick();
-        const Inst& inst = nfa_->insts[thread.pc];
-        Thread next = thread;
-        if (inst.op == Op::Byte && inst.lo <= byte && byte <= inst.hi) next.pc = inst.next;
-        else if (!(inst.op == Op::Match && nfa_->sticky)) continue;  // a match that owes look-aheads waits for them
+        bool waits = nfa_->insts[thread.pc].op == Op::Match && nfa_->sticky;  // for the look-aheads that it owes
+        int pc = waits ? thread.pc : nfa_->after(thread.pc, byte);
+        if (pc < 0) continue;
+        Thread next{pc, thread.owed};
         if (advance_owed(next, byte)) threads.push_back(std::move(next));
     }
     std::vector<int> behind(states_[state].behind);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
 
 #include "utf8.h"
 
@@ -129,27 +128,58 @@ private:
         return emit({Op::Look, 0, 0, next, static_cast<int>(nfa_->looks.size()) - 1});
     }
 
-    // Alternatives share their common endings, so that a large class stays small.
+    // A class of many characters is one thread: its rows are found once, its instructions are repeated.
     int set(const CodePoints& points, int next) {
         std::vector<Sequence> sequences;
         for (auto [lo, hi] : points) utf8_sequences(lo, hi, sequences);
-        std::map<std::tuple<std::uint8_t, std::uint8_t, int>, int> shared;
-        std::vector<int> ways;
-        for (const Sequence& sequence : sequences) {
-            int at = next;
-            for (auto range = sequence.rbegin(); range != sequence.rend(); ++range) {
-                auto [found, fresh] = shared.try_emplace({range->lo, range->hi, at}, -1);
-                if (fresh) found->second = emit({Op::Byte, range->lo, range->hi, at});
-                at = found->second;
-            }
-            ways.push_back(at);
+        if (sequences.empty()) return emit({Op::Byte, 1, 0, next});  // the empty class: no byte
+        if (sequences.size() == 1) {
+            for (auto range = sequences[0].rbegin(); range != sequences[0].rend(); ++range)
+                next = emit({Op::Byte, range->lo, range->hi, next});
+            return next;
         }
-        if (ways.empty()) return emit({Op::Byte, 1, 0, next});  // the empty class: no byte
-        int way = ways.back();
-        for (std::size_t i = ways.size() - 1; i-- > 0;) way = split(ways[i], way);
-        return way;
+        auto found = classes_.find(points);
+        if (found == classes_.end()) {
+            int begin = static_cast<int>(nfa_->rows.size());
+            std::map<SetRow, int> known;
+            int first = row(sequences, 0, known);
+            found = classes_.emplace(points, Class{begin, static_cast<int>(nfa_->rows.size()), first}).first;
+        }
+        auto [begin, end, first] = found->second;
+        int base = static_cast<int>(nfa_->insts.size());
+        for (int at = begin; at < end; ++at) emit({Op::Set, 0, 0, next, at});
+        return base + first - begin;
     }
 
+    // The row of what follows the first `depth` bytes of sequences that begin alike. Equal rows of a class are one.
+    int row(const std::vector<Sequence>& sequences, std::size_t depth, std::map<SetRow, int>& known) {
+        SetRow out;
+        out.to.fill(SetRow::kNone);
+        std::array<bool, 257> border{};
+        for (const Sequence& s : sequences) border[s[depth].lo] = border[s[depth].hi + 1] = true;
+        for (int byte = 0, to = SetRow::kNone; byte < 256; ++byte) {
+            if (border[byte]) {
+                std::vector<Sequence> rest;
+                for (const Sequence& s : sequences)
+                    if (s[depth].lo <= byte && byte <= s[depth].hi) rest.push_back(s);
+                if (rest.empty()) to = SetRow::kNone;
+                else to = rest[0].size() == depth + 1 ? SetRow::kWhole : row(rest, depth + 1, known);
+            }
+            out.to[byte] = static_cast<std::int16_t>(to);
+        }
+        auto [found, fresh] = known.try_emplace(out, static_cast<int>(nfa_->rows.size()));
+        if (fresh) {
+            budget_.charge_bytes(sizeof(SetRow));
+            if (found->second > INT16_MAX) throw OverBudget("the pattern has too many classes of characters");
+            nfa_->rows.push_back(out);
+        }
+        return found->second;
+    }
+
+    struct Class {
+        int begin, end, first;  // its rows, and where it starts
+    };
+    std::map<CodePoints, Class> classes_;
     const RegexTree& tree_;
     Budget& budget_;
     std::shared_ptr<Nfa> nfa_;

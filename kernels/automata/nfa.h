@@ -1,6 +1,7 @@
 // Regular expressions as trees over code points, and as non-deterministic automata over UTF-8 bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -24,12 +25,19 @@ struct RegexNode {
 
 using RegexTree = std::vector<RegexNode>;  // children come before their parents
 
-enum class Op : std::uint8_t { Byte, Split, Begin, End, Look, Match };
+enum class Op : std::uint8_t { Byte, Set, Split, Begin, End, Look, Match };
 
 struct Inst {
     Op op;
     std::uint8_t lo = 0, hi = 0;  // Byte
-    int next = -1, other = -1;    // other: Split's second way, Look's index
+    int next = -1, other = -1;    // other: Split's second way, Look's index, Set's row
+};
+
+// One state of the automaton of a class of characters: where each byte leads.
+struct SetRow {
+    static constexpr int kNone = -1, kWhole = -2;  // no such character; the character is whole
+    std::array<std::int16_t, 256> to;              // else another row
+    bool operator<(const SetRow& o) const { return to < o.to; }
 };
 
 struct Nfa;
@@ -48,7 +56,17 @@ enum class Span : std::uint8_t {
 };
 
 struct Nfa {
+    // Where a byte leads from a Byte or a Set; -1: nowhere. The rows of a class have instructions side by side.
+    int after(int pc, std::uint8_t byte) const {
+        const Inst& inst = insts[pc];
+        if (inst.op == Op::Byte) return inst.lo <= byte && byte <= inst.hi ? inst.next : -1;
+        if (inst.op != Op::Set) return -1;
+        int row = rows[inst.other].to[byte];
+        return row >= 0 ? pc + row - inst.other : row == SetRow::kWhole ? inst.next : -1;
+    }
+
     std::vector<Inst> insts;
+    std::vector<SetRow> rows;
     int start = -1;
     bool sticky = false;  // once matched, whatever follows: Search, Prefix
     std::vector<LookAround> looks;
