@@ -9,13 +9,13 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sapwood.constrained.drawing import Form, draw, walk
-from sapwood.constrained.jump import Detours, canonical_jump
+from sapwood.constrained.jump import Detours, canonical_jump, recent
 from sapwood.constrained.regex import parse
 from sapwood.constrained.regex.tree import build
 from sapwood.constrained.schema import lower_schema
@@ -27,8 +27,13 @@ MAX_BYTES = 500_000_000  # of a grammar's automata, as they grow
 MAX_SAMPLE = 20_000  # bytes
 MAX_FORCED = 4096  # bytes that are looked ahead
 MAX_VOCABULARIES = 4
-
 MAX_MASK_BYTES = 4_000_000  # of a grammar's masks that are kept
+MAX_FORCED_PLACES = 10_000  # of a grammar, whose forced bytes are kept
+MAX_JUMPS = 10_000  # of a grammar, that are kept
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class _Known(NamedTuple):
@@ -51,7 +56,10 @@ class AutomatonGrammar:
         self.json = json
         self.fixed = fixed  # one layout: masks keep to the tokenizer's way of cutting it
         self.detours = _of_vocabulary(vocabulary).detours
-        self.masks: dict[int, npt.NDArray[np.uint32]] = {}  # without detours, by place
+        # What was found out, for all matchers: by place, and jumps also by the tokens before.
+        self.masks: dict[int, npt.NDArray[np.uint32]] = {}  # without detours
+        self.forced: dict[int, bytes] = {}
+        self.jumps: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         self.vocabulary = vocabulary
         self.num_words = num_words
 
@@ -124,29 +132,30 @@ class AutomatonMatcher:
 
     def mask(self) -> npt.NDArray[np.uint32]:
         with grammar_errors():
-            return self._straight_mask() if self._grammar.fixed else self._full_mask()
+            return self._find_mask().copy()
 
     def _full_mask(self) -> npt.NDArray[np.uint32]:
         words = np.empty(self._grammar.num_words, np.uint32)
         self._native.fill_mask(words)
         return words
 
-    def _straight_mask(self) -> npt.NDArray[np.uint32]:
-        """Without the tokens that the tokenizer would not use here, unless there are no others."""
+    def _find_mask(self) -> npt.NDArray[np.uint32]:
+        """The mask of this place, which others have too."""
         masks = self._grammar.masks
         place = self._native.place()
         found = masks.get(place)
         if found is None:
-            full = self._full_mask()
-            found = full.copy()
-            for id in self._grammar.detours.find(self._native):
-                found[id // 32] &= ~np.uint32(1 << id % 32)
-            if not found.any():
-                found = full
-            if len(masks) * found.nbytes >= MAX_MASK_BYTES:
-                masks.clear()
-            masks[place] = found
-        return found.copy()
+            found = self._straight_mask() if self._grammar.fixed else self._full_mask()
+            keep(masks, place, found, MAX_MASK_BYTES // found.nbytes)
+        return found
+
+    def _straight_mask(self) -> npt.NDArray[np.uint32]:
+        """Without the tokens that the tokenizer would not use here, unless there are no others."""
+        full = self._full_mask()
+        found = full.copy()
+        for id in self._grammar.detours.find(self._native):
+            found[id // 32] &= ~np.uint32(1 << id % 32)
+        return found if found.any() else full
 
     def advance(self, id: int) -> None:
         with grammar_errors():
@@ -160,10 +169,18 @@ class AutomatonMatcher:
 
     def jump(self) -> list[int]:
         with grammar_errors():
-            forced = self._native.forced(MAX_FORCED)
+            grammar, place = self._grammar, self._native.place()
+            forced = grammar.forced.get(place)
+            if forced is None:
+                forced = keep(grammar.forced, place, self._native.forced(MAX_FORCED), MAX_FORCED_PLACES)
             if not forced:
                 return []
-            return canonical_jump(self._native, self._grammar.vocabulary, self._ids, forced, self._grammar.fixed)
+            key = place, tuple(recent(grammar.vocabulary, self._ids))
+            found = grammar.jumps.get(key)
+            if found is None:
+                found = canonical_jump(self._native, grammar.vocabulary, key[1], forced, grammar.fixed)
+                keep(grammar.jumps, key, found, MAX_JUMPS)
+            return list(found)
 
     def rollback(self, n: int) -> None:
         self._native.rollback(n)
@@ -176,6 +193,14 @@ class AutomatonMatcher:
     def may_end(self) -> bool:
         with grammar_errors():
             return self._native.may_end()
+
+
+def keep(known: dict[K, V], key: K, value: V, most: int) -> V:
+    """Remember a value, forgetting all others when there are too many."""
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
+    return value
 
 
 @contextmanager

@@ -27,16 +27,16 @@ MAX_REMEMBERED = 100_000
 def canonical_jump(
     native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int], forced: bytes, straight: bool
 ) -> list[int]:
-    """The forced tokens that may be appended to `ids` now; may be empty.
+    """The forced tokens that may be appended to `ids`, the `recent` ones, now; may be empty.
 
     `straight`: masks are without detours, so that a longer token can begin only where a token of the jump begins.
     """
-    start, before = _context(native, vocabulary, ids)
+    before = b"".join(vocabulary.token_bytes[id] for id in ids)
     text = _whole_characters(before + forced)
     if len(text) <= len(before):
         return []
     encoded = vocabulary.encode(text.decode())
-    known = list(ids[start:])
+    known = list(ids)
     tokens = vocabulary.token_bytes
     if encoded[: len(known)] != known:  # the model may have cut its own text otherwise: is that text done with?
         known = vocabulary.encode(before.decode()) if _is_whole(before) else known
@@ -95,12 +95,12 @@ def _is_whole(text: bytes) -> bool:
     return _whole_characters(text) == text
 
 
-def _context(native: _grammar.Matcher, vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[int, bytes]:
+def recent(vocabulary: Vocabulary, ids: Sequence[int]) -> Sequence[int]:
     """The last tokens, from one that begins with a whole character on."""
     start = max(0, len(ids) - LOOK_BACK)
     while start > 0 and (vocabulary.token_bytes[ids[start]][:1] or b"\x80")[0] & 0xC0 == 0x80:
         start -= 1
-    return start, b"".join(vocabulary.token_bytes[id] for id in ids[start:])
+    return ids[start:]
 
 
 def _whole_characters(text: bytes) -> bytes:
