@@ -2,7 +2,7 @@
 
     python benchmarks/radix.py [--json FILE] [--plot FILE.png]
 
-Only the last figure, the tree's share of a server's work, loads a model: the tree doesn't know any. Times are medians with the
+Only the last figures, of the tree's share in a server's work and of snapshots beside it, load a model: the tree knows none. Times are medians with the
 10th and 90th percentile.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import radix_share
+import radix_snapshots
 from numpy.typing import NDArray
 
 from sapwood.radix import snapshot
@@ -237,6 +238,15 @@ def share(model: str) -> list[Figure]:
     ]
 
 
+def snapshots(model: str) -> list[Figure]:
+    """What a request notices of a save and a load, and how long a fresh process takes to be warm."""
+    milliseconds = {name: [1e3 * value for value in values] for name, values in radix_snapshots.steps(model).items()}
+    return [
+        *(summary(f"from token to token, {name}", "ms", values) for name, values in milliseconds.items()),
+        summary("10,000 tokens into a process that has just started", "s", radix_snapshots.restart(model), 1),
+    ]
+
+
 def plot(figures: list[Figure], file: str) -> None:
     """Bars of what has a goal, as shares of it."""
     import matplotlib
@@ -275,6 +285,7 @@ def main() -> None:
         eviction,
         lambda: storage(args.bytes),
         lambda: share(args.model),
+        lambda: snapshots(args.model),
     ]
     figures: list[Figure] = []
     for part in parts:

@@ -27,7 +27,7 @@ from sapwood.radix.pool import Slots
 from sapwood.radix.snapshot_file import ROOT, Branch, Header, Records, SnapshotReader, SnapshotWriter
 from sapwood.radix.tree import RadixTree
 
-PIECE = 2**22  # bytes of records that are copied at once, by the tree's thread
+PIECE = 2**20  # bytes of records that are copied at once, by the tree's thread
 AHEAD = 4  # pieces that may lie between the two threads
 MOST_KEPT = 2**30  # bytes of evicted records that a save keeps until their turn
 RELEASED = 256  # paths released at once
