@@ -8,7 +8,6 @@ CPU tensors in Triton's interpreter, which is how it is tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,12 +16,14 @@ from numpy.typing import NDArray
 
 from sapwood.errors import InvalidRequest
 from sapwood.kernels.cuda_graphs import GraphBuckets, Recorder, cuda_recorder
+from sapwood.kernels.cuda_inputs import Inputs, Room, fields_of, inputs_in, largest_shapes, send
 from sapwood.kernels.cuda_weights import load_matrix, load_vector, rows_of, stack
 from sapwood.kernels.decoder import Decoder, Layer, Weight
 from sapwood.kernels.flashinfer_attention import FlashInferAttention, is_available
 from sapwood.kernels.plan import Batch, Output
 from sapwood.kernels.sampling import Sampled, SampleRow
-from sapwood.kernels.triton.attention import SPLIT, AttentionWork, attention, empty_work, plan_attention, refill
+from sapwood.kernels.triton.attention import attention
+from sapwood.kernels.triton.attention_plan import SPLIT
 from sapwood.kernels.triton.cache import Cache, CacheKind, make_cache
 from sapwood.kernels.triton.linear import linear
 from sapwood.kernels.triton.rows import add_rms_norm, gated, rope_store
@@ -81,17 +82,6 @@ class CudaKV:
             part[at] = columns
 
 
-@dataclass(slots=True)
-class Inputs:
-    """One step's inputs on the device. In a graph these tensors stay, and their contents are replaced."""
-
-    ids: Tensor  # [rows]
-    positions: Tensor
-    slots: Tensor
-    out_rows: Tensor  # [outputs]
-    work: dict[int | None, AttentionWork]  # by window; empty where FlashInfer attends
-
-
 class CudaOutput(Output):
     """Logits that stay on the card, and are sampled there, until someone looks at them."""
 
@@ -118,31 +108,16 @@ class GraphStep:
     """One bucket: inputs and logits that stay where they are, so that what was recorded can be replayed."""
 
     def __init__(self, plan: CudaPlan, rows: int) -> None:
-        def ints(fill: int) -> Tensor:
-            return torch.full((rows,), fill, dtype=torch.int32, device=plan.device)
-
         self._plan = plan
-        self._inputs = Inputs(
-            ints(0),
-            ints(0),
-            ints(-1),
-            ints(0),
-            {w: empty_work(rows, GRAPH_POSITIONS, plan.device) for w in plan.windows},
-        )
+        self._room = Room(largest_shapes(rows, GRAPH_POSITIONS, plan.windows), plan.device)
+        self._num_splits = GRAPH_POSITIONS // SPLIT
+        self._inputs = inputs_in(self._room, plan.windows, self._num_splits)
         self.logits = torch.empty(rows, plan.vocab_size, dtype=torch.float32, device=plan.device)
 
-    def fill(self, inputs: Inputs) -> bool:
+    def fill(self, batch: Batch) -> bool:
         """Take over a batch's inputs. False: its contexts are too long for what was recorded."""
-        mine = self._inputs
-        for target, source, rest in (
-            (mine.ids, inputs.ids, 0),
-            (mine.positions, inputs.positions, 0),
-            (mine.slots, inputs.slots, -1),
-            (mine.out_rows, inputs.out_rows, 0),
-        ):
-            target[: len(source)].copy_(source)
-            target[len(source) :].fill_(rest)
-        return all(refill(mine.work[window], work) for window, work in inputs.work.items())
+        fields, num_splits = fields_of(batch, self._plan.windows)
+        return num_splits <= self._num_splits and self._room.fill(fields)
 
     def launch(self) -> None:
         """What is recorded."""
@@ -182,7 +157,7 @@ class CudaPlan:
             raise InvalidRequest("this card has no float8 arithmetic; keep keys and values as int8")
         self.max_rows = max_rows
         self.device, self.vocab_size = device, decoder.vocab_size
-        self.windows = {layer.window for layer in decoder.layers}
+        self.windows = list(dict.fromkeys(layer.window for layer in decoder.layers))
         self._decoder, self._dtype = decoder, dtype
         self._captures, self._invariant = captures, invariant
         self._embed = load_matrix(decoder.embed, device)
@@ -208,10 +183,13 @@ class CudaPlan:
     @torch.inference_mode()
     def run(self, batch: Batch) -> Output:
         size = None if self._graphs is None or batch.want_hidden else self._graphs.bucket(len(batch.ids))
-        inputs = self._send(batch, ours=size is not None or bool(batch.drafts))
-        if size is not None and self._graphs is not None and self._step(size).fill(inputs):
+        if size is not None and self._graphs is not None and self._step(size).fill(batch):
             self._graphs.replay(size)
             return CudaOutput(self._steps[size].logits[: len(batch.logit_rows)])
+        with_flashinfer = self._flashinfer is not None and not batch.drafts
+        if self._flashinfer is not None and with_flashinfer:
+            self._flashinfer.plan(batch)
+        inputs = send(batch, [] if with_flashinfer else self.windows, self.device)
         hidden, features = self.forward(inputs)
         return CudaOutput(self.to_logits(hidden), hidden if batch.want_hidden else None, features)
 
@@ -225,24 +203,6 @@ class CudaPlan:
 
     def _step_launch(self, rows: int) -> Callable[[], None]:
         return self._step(rows).launch
-
-    def _send(self, batch: Batch, ours: bool) -> Inputs:
-        """`ours`: attend with our own kernels whatever else there is."""
-        if self._flashinfer is not None and not ours:
-            self._flashinfer.plan(batch)
-
-        def to_device(values: NDArray[np.int32]) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
-
-        work = {
-            window: plan_attention(
-                batch.positions, batch.sequences, list(batch.tables), batch.drafts, window, self.device
-            )
-            for window in (self.windows if ours or self._flashinfer is None else ())
-        }
-        return Inputs(
-            to_device(batch.ids), to_device(batch.positions), to_device(batch.slots), to_device(batch.logit_rows), work
-        )
 
     def forward(self, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
         """The normed hidden state of the rows that want logits, and what is captured."""

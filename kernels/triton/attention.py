@@ -6,8 +6,8 @@ The work is cut along two axes that don't depend on what shares the batch:
     rows        into tiles; a tile may hold rows of several sequences where all of them pass through the same slots
 
 A second kernel merges a row's partials in the order of positions. A slot belongs to one node of the tree, so two
-sequences with the same slot at the end of a range share the whole range: `plan_attention` puts their rows into one
-tile, and the range's keys and values are read once for all of them (cascade attention).
+sequences with the same slot at the end of a range share the whole range: their rows are put into one tile
+(`attention_plan.py`), and the range's keys and values are read once for all of them (cascade attention).
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ import triton.language as tl
 from numpy.typing import NDArray
 
 from sapwood.kernels.plan import DraftTail
+from sapwood.kernels.triton.attention_plan import SPLIT, TILE_ROWS, cut
 from sapwood.kernels.triton.cache import Cache
 from sapwood.kernels.triton.dot import dot
 from sapwood.kernels.triton.tuning import Config, choose
 
-SPLIT = 512  # positions of one partial softmax; fixed, so that bits don't depend on the batch
 CONFIGS: list[Config] = [
     {"BLOCK": block, "num_warps": warps, "num_stages": stages}
     for block, warps, stages in ((64, 4, 2), (32, 4, 3), (128, 4, 2), (64, 8, 2), (128, 8, 2))
 ]
-TILE_ROWS = 16  # rows of a tile; with the heads of a group they are the M of the products
 
 
 @dataclass(slots=True)
@@ -57,78 +56,13 @@ def plan_attention(
     window: int | None,
     device: str,
 ) -> AttentionWork:
-    """Lay out a batch's attention (see `kernels.plan.Batch`) for layers with this window."""
-    lengths = (positions + 1).astype(np.int32)
-    tail_start = np.full(len(positions), np.iinfo(np.int32).max, np.int32)
-    ancestors = np.zeros(len(positions), np.uint64)
-    for sequence, tail in drafts.items():
-        rows = np.flatnonzero(sequences == sequence)
-        tail_start[rows], ancestors[rows] = tail.start, tail.ancestors
-        seen = [int(mask).bit_length() for mask in tail.ancestors]
-        lengths[rows] = np.asarray([tail.start + n for n in seen], np.int32)
-    # Positions that a row's window has left behind; a draft row's own position decides, not its place in the table.
-    first = np.maximum(positions + 1 - window, 0).astype(np.int32) if window else np.zeros_like(lengths)
-    offsets = np.concatenate([[0], np.cumsum([len(t) for t in tables])]).astype(np.int32)
-    groups: dict[tuple[int, int, int], tuple[int, list[int]]] = {}
-    for sequence, table in enumerate(tables):
-        rows = np.flatnonzero(sequences == sequence)
-        if not len(rows):
-            continue
-        shared_until = drafts[sequence].start if sequence in drafts else len(table)
-        for begin in range(int(first[rows].min()) // SPLIT * SPLIT, int(lengths[rows].max()), SPLIT):
-            end = begin + SPLIT
-            key = (begin, int(table[end - 1]), -1) if end <= shared_until else (begin, -1, sequence)
-            members = rows[(lengths[rows] > begin) & (first[rows] < end)].tolist()
-            groups.setdefault(key, (int(offsets[sequence]), []))[1].extend(members)
-    tiles: list[tuple[list[int], int, int]] = []
-    for (begin, _, _), (table_at, members) in groups.items():
-        for at in range(0, len(members), TILE_ROWS):
-            rows_of_tile = members[at : at + TILE_ROWS]
-            tiles.append((rows_of_tile + [-1] * (TILE_ROWS - len(rows_of_tile)), table_at, begin))
-
-    def send(values: object, dtype: type = np.int32) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=dtype)).to(device)
-
-    return AttentionWork(
-        tile_rows=send([t[0] for t in tiles]),
-        tile_table=send([t[1] for t in tiles]),
-        tile_begin=send([t[2] for t in tiles]),
-        tables=send(np.concatenate(tables)),
-        row_len=send(lengths),
-        row_first=send(first),
-        tail_start=send(tail_start),
-        ancestors=send(ancestors.view(np.int64), np.int64),
-        num_splits=-(-int(lengths.max()) // SPLIT),
-    )
-
-
-def empty_work(rows: int, positions: int, device: str) -> AttentionWork:
-    """Room for any work of so many rows on contexts of up to `positions`, at fixed addresses (CUDA graphs)."""
-    splits = -(-positions // SPLIT)
-
-    def ints(*shape: int, fill: int = 0) -> torch.Tensor:
-        return torch.full(shape, fill, dtype=torch.int32, device=device)
-
-    tiles = rows * splits
-    return AttentionWork(
-        tile_rows=ints(tiles, TILE_ROWS, fill=-1), tile_table=ints(tiles), tile_begin=ints(tiles),
-        tables=ints(rows * positions), row_len=ints(rows), row_first=ints(rows), tail_start=ints(rows),
-        ancestors=torch.zeros(rows, dtype=torch.int64, device=device), num_splits=splits,
-    )  # fmt: skip
-
-
-def refill(room: AttentionWork, work: AttentionWork) -> bool:
-    """Copy `work` into `room`; rows and tiles that it doesn't need see nothing. False where it doesn't fit."""
-    pairs = [
-        (name, getattr(room, name), getattr(work, name)) for name in AttentionWork.__slots__ if name != "num_splits"
-    ]
-    if work.num_splits > room.num_splits or any(len(source) > len(target) for _, target, source in pairs):
-        return False
-    for name, target, source in pairs:
-        target[: len(source)].copy_(source)
-        if name in ("tile_rows", "row_len"):
-            target[len(source) :].fill_(-1 if name == "tile_rows" else 0)
-    return True
+    """A batch's attention on its own, for layers with this window; a plan sends it with the rest of its inputs."""
+    work = cut(positions, sequences, tables, drafts, window)
+    names = [name for name in AttentionWork.__slots__ if name not in ("tables", "num_splits")]
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(getattr(work, name))).to(device) for name in names}
+    tensors["ancestors"] = tensors["ancestors"].view(torch.int64).view(-1)
+    joined = torch.from_numpy(np.concatenate(tables)).to(device)
+    return AttentionWork(tables=joined, num_splits=work.num_splits, **tensors)
 
 
 @triton.jit

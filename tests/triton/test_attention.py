@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sapwood.kernels.plan import DraftTail
-from sapwood.kernels.triton import attention as module
+from sapwood.kernels.triton import attention_plan as module
 from sapwood.kernels.triton.attention import attention, plan_attention
 from sapwood.kernels.triton.cache import Cache, CacheKind, dequantized, make_cache
 
