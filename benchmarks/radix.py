@@ -1,4 +1,4 @@
-"""What the tree costs: matching, extending, releasing, decoding, evicting, in a tree of a million tokens; and tiers and snapshots.
+"""What the tree costs: matching, extending, releasing, decoding, choosing, evicting, in a tree of a million tokens; tiers and snapshots.
 
     python benchmarks/radix.py [--json FILE] [--plot FILE.png]
 
@@ -26,6 +26,10 @@ from numpy.typing import NDArray
 from sapwood.radix import snapshot
 from sapwood.radix.tiers import Tiers
 from sapwood.radix.tree import RadixTree
+from sapwood.runtime.messages import Generate, Sampling
+from sapwood.runtime.scheduler.policies import policy_maker
+from sapwood.runtime.scheduler.queue import WaitingQueue
+from sapwood.runtime.scheduler.request import RequestState
 
 NUM_TOKENS, NUM_NODES, REQUEST = 1_000_000, 20_000, 4096
 VOCABULARY = 50_000
@@ -154,7 +158,7 @@ def decoding() -> list[Figure]:
         with step.measure(32):
             with extend.measure(32):
                 for path in paths:
-                    path.extend([token])
+                    path.push(token)
             tree.mark_computed(np.array([path.slots[-1] for path in paths], np.int32))
             for path in paths:
                 assert path.num_computed
@@ -173,8 +177,31 @@ def decoding_when_full() -> list[Figure]:
     for token in range(1000):
         with extend.measure(32):
             for index, path in enumerate(paths):
-                path.extend([index if token == 0 else token])
+                path.push(index if token == 0 else token)
     return [extend.figure("extend by a decoded token, all slots taken", "us", 1)]
+
+
+def choosing() -> list[Figure]:
+    """Whom longest-prefix-match admits next, of 10,000 that wait, each step one more arriving and its prompt coming into the tree."""
+    rng, tree, timer = np.random.default_rng(5), RadixTree(1_000_000), Timer()
+    queue = WaitingQueue(policy_maker("lpm", tree.peek))
+    beginnings = [random_ids(rng, 500) for _ in range(100)]
+
+    def arrive(order: int) -> None:
+        ids = [*beginnings[order % 100].tolist(), *random_ids(rng, 100).tolist()]
+        message = Generate(str(order), ids, Sampling())
+        queue.add(RequestState(b"", message, order, 0.0, 0, ids, len(ids), len(ids) + 8, len(ids) - 1))
+
+    for order in range(10_000):
+        arrive(order)
+    for turn in range(500):
+        with timer.measure():
+            chosen = queue.choose()
+            assert chosen is not None
+            queue.admit(chosen)
+        cache(tree, chosen.array)
+        arrive(10_000 + turn)
+    return [timer.figure("choose and admit one of 10,000 waiting, longest prefix first", "ms", 2)]
 
 
 def eviction() -> list[Figure]:
@@ -282,6 +309,7 @@ def main() -> None:
         lambda: requests(64),
         decoding,
         decoding_when_full,
+        choosing,
         eviction,
         lambda: storage(args.bytes),
         lambda: share(args.model),

@@ -30,7 +30,7 @@ from sapwood.radix.tree import RadixTree
 PIECE = 2**20  # bytes of records that are copied at once, by the tree's thread
 AHEAD = 4  # pieces that may lie between the two threads
 MOST_KEPT = 2**30  # bytes of evicted records that a save keeps until their turn
-RELEASED = 256  # paths released at once
+RELEASED = 32  # paths released at once
 
 
 class Background:
@@ -102,7 +102,7 @@ class Saving:
         self.num_tokens = len(self._slots)
         sizes = [(parent, len(part)) for parent, part, _ in nodes]
         header = Header(fingerprint, kv.layout, kv.bytes_per_slot, namespace, sizes)
-        content = b"".join(part.astype("<i4", copy=False).tobytes() for _, part, _ in nodes)
+        content = np.concatenate([*(part for _, part, _ in nodes), np.empty(0, np.int32)]).astype("<i4").tobytes()
         self._pending: deque[Future[Any]] = deque([background.submit(self._writer.begin, header, content)])
         tree.on_free = self._keep
 
@@ -384,9 +384,13 @@ def _nodes(tree: RadixTree, namespace: str) -> list[tuple[int, Ids, NDArray[np.i
     stack: list[tuple[int, Node]] = [(ROOT, child) for child in root.children.values()] if root else []
     while stack:
         parent, node = stack.pop()
-        count = int(np.count_nonzero(tree.computed[node.slots])) if node.locks else node.size
-        if count:
-            found.append((parent, node.ids[:count], node.slots[:count]))
-        if count == node.size:
-            stack += [(len(found) - 1, child) for child in node.children.values()]
+        ids, slots = node.ids, node.slots
+        if node.locks and (count := int(np.count_nonzero(tree.computed[slots]))) < node.size:
+            if count:
+                found.append((parent, ids[:count], slots[:count]))
+            continue
+        number = len(found)
+        found.append((parent, ids, slots))
+        for child in node.children.values():
+            stack.append((number, child))
     return found

@@ -16,7 +16,7 @@ import json
 import os
 import struct
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -66,7 +66,7 @@ class SnapshotWriter:
     def begin(self, header: Header, ids: bytes) -> None:
         """All that stands before the records. `ids`: little-endian int32."""
         self._stream = open(self._partial, "wb")  # noqa: SIM115 closed by `finish` or `abandon`
-        described = json.dumps(asdict(header)).encode()
+        described = json.dumps({field.name: getattr(header, field.name) for field in fields(header)}).encode()
         self._put(MAGIC + struct.pack("<I", len(described)) + described)
         self._put(ids)
 
@@ -137,12 +137,12 @@ class SnapshotReader:
         self._stream.seek(len(MAGIC))
         try:
             size = struct.unpack("<I", self._stream.read(4))[0]
-            fields: dict[str, Any] = json.loads(self._stream.read(size))
-            if fields["version"] != VERSION:
+            found: dict[str, Any] = json.loads(self._stream.read(size))
+            if found["version"] != VERSION:
                 raise InvalidRequest(
-                    f"{self._source} has version {fields['version']}, but this is {VERSION}; save it anew"
+                    f"{self._source} has version {found['version']}, but this is {VERSION}; save it anew"
                 )
-            header = Header(**fields)
+            header = Header(**found)
             total = sum(count for _, count in header.nodes)
             size = self._stream.tell() + total * (4 + header.bytes_per_slot) + 4
             if not all(count > 0 for _, count in header.nodes) or size != os.fstat(self._stream.fileno()).st_size:
