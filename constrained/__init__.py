@@ -9,8 +9,9 @@ Usable without the rest of Sapwood, with any Hugging Face tokenizer. Knows nothi
 
 from __future__ import annotations
 
+from sapwood.constrained.automaton import Stop
 from sapwood.constrained.grammar import Grammar, Matcher, compile
 from sapwood.constrained.vocabulary import HuggingFaceVocabulary, Vocabulary
 from sapwood.errors import GrammarError
 
-__all__ = ["Grammar", "GrammarError", "HuggingFaceVocabulary", "Matcher", "Vocabulary", "compile"]
+__all__ = ["Grammar", "GrammarError", "HuggingFaceVocabulary", "Matcher", "Stop", "Vocabulary", "compile"]

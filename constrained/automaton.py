@@ -32,6 +32,7 @@ MAX_FORCED_PLACES = 10_000  # of a grammar, whose forced bytes are kept
 MAX_JUMPS = 10_000  # of a grammar, that are kept
 
 
+Stop = _grammar.Stop
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -213,22 +214,22 @@ def grammar_errors() -> Iterator[None]:
 
 
 def from_schema(
-    schema: object, vocabulary: Vocabulary, *, compact: bool, any_order: bool, timeout: float
+    schema: object, vocabulary: Vocabulary, *, compact: bool, any_order: bool, timeout: float, stop: Stop
 ) -> AutomatonGrammar:
     """Compile a JSON Schema."""
     builder = _grammar.SchemaBuilder(compact, any_order, MAX_BYTES)
     deadline = time.monotonic() + timeout
-    builder.start_clock(timeout)
+    builder.start_clock(timeout, stop)
     with grammar_errors():
-        root = lower_schema(schema, builder, compact, deadline)
+        root = lower_schema(schema, builder, compact, deadline, stop)
         builder.satisfiable(root)  # finds what is costly now rather than in the middle of a text
     return _finish(builder, root, vocabulary, raw=False, fixed=compact)
 
 
-def from_regex(pattern: str, vocabulary: Vocabulary, *, timeout: float) -> AutomatonGrammar:
+def from_regex(pattern: str, vocabulary: Vocabulary, *, timeout: float, stop: Stop) -> AutomatonGrammar:
     """Compile a regular expression of Python's dialect; the whole text has to match."""
     builder = _grammar.SchemaBuilder(True, False, MAX_BYTES)
-    builder.start_clock(timeout)
+    builder.start_clock(timeout, stop)
     with grammar_errors():
         regex = _grammar.RegexBuilder()
         source = builder.pattern_source(regex, build(parse(pattern, "python"), regex), False)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sapwood.constrained.automaton import from_choices, from_regex, from_schema
+from sapwood.constrained.automaton import Stop, from_choices, from_regex, from_schema
 from sapwood.constrained.cache import GrammarCache
 from sapwood.constrained.drawing import Form
 from sapwood.constrained.general import GeneralGrammar, source_of
@@ -86,11 +86,13 @@ def compile(
     whitespace: Whitespace = "flexible",
     any_order: bool = True,
     timeout: float = 10.0,
+    stop: Stop | None = None,
 ) -> Grammar:
     """Compile what the output must match for a tokenizer.
 
     `spec` has one key: json_schema (dict, bool or text), regex, choices (list of texts), lark, ebnf, gbnf or
-    structural_tag. Raises GrammarError, with `where` naming the place in the spec.
+    structural_tag. `stop.set()`, from another thread, ends the compile of a schema or regex. Raises GrammarError, with
+    `where` naming the place in the spec.
     """
     if len(spec) != 1 or next(iter(spec)) not in KINDS:
         raise GrammarError(f"a grammar spec has one key of {', '.join(KINDS)}; this one has {sorted(spec)}")
@@ -100,16 +102,18 @@ def compile(
     try:
         text = value if isinstance(value, str) else json.dumps(value)
         key = (kind, text, compact, any_order, vocabulary.fingerprint)
-        return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout))
+        return CACHE.get(key, lambda: _compile(kind, value, vocabulary, compact, any_order, timeout, stop or Stop()))
     except RecursionError:
         raise GrammarError(f"the {kind} is nested too deeply") from None
     except TypeError as error:
         raise GrammarError(f"the {kind} can't be read: {error}") from error
 
 
-def _compile(kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float) -> Grammar:
+def _compile(
+    kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_order: bool, timeout: float, stop: Stop
+) -> Grammar:
     if kind == "regex":
-        return from_regex(value, vocabulary, timeout=timeout)
+        return from_regex(value, vocabulary, timeout=timeout, stop=stop)
     if kind in ("choices", "json_schema") and isinstance(value, str):
         try:
             value = json.loads(value)
@@ -118,5 +122,5 @@ def _compile(kind: str, value: Any, vocabulary: Vocabulary, compact: bool, any_o
     if kind == "choices":
         return from_choices(value, vocabulary)
     if kind == "json_schema":
-        return from_schema(value, vocabulary, compact=compact, any_order=any_order, timeout=timeout)
+        return from_schema(value, vocabulary, compact=compact, any_order=any_order, timeout=timeout, stop=stop)
     return GeneralGrammar(source_of(kind, value), vocabulary)

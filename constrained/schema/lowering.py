@@ -16,7 +16,7 @@ from sapwood.constrained.schema.evaluators import evaluators_of
 from sapwood.constrained.schema.patterns import Patterns
 from sapwood.constrained.schema.values import enum_node, number_text
 from sapwood.errors import GrammarError
-from sapwood.kernels._grammar import Assert, SchemaBuilder
+from sapwood.kernels._grammar import Assert, SchemaBuilder, Stop
 
 OBJECT, ARRAY, TEXT, NUMBER, TRUE, FALSE, NULL = (1 << i for i in range(7))
 KINDS = {"object": OBJECT, "array": ARRAY, "string": TEXT, "number": NUMBER, "boolean": TRUE | FALSE, "null": NULL}
@@ -26,9 +26,9 @@ MOST = 1 << 30  # a length or count beyond this is no limit
 Scope = tuple[str, ...]  # bases of the documents with dynamic anchors that references came through, outermost first
 
 
-def lower_schema(schema: Any, builder: SchemaBuilder, compact: bool, deadline: float) -> int:
+def lower_schema(schema: Any, builder: SchemaBuilder, compact: bool, deadline: float, stop: Stop) -> int:
     """Add a schema to the builder; returns its root node. `deadline` is by the monotonic clock."""
-    return Lowering(schema, builder, compact).run(deadline)
+    return Lowering(schema, builder, compact).run(deadline, stop)
 
 
 class Lowering:
@@ -45,9 +45,11 @@ class Lowering:
         self._todo: list[tuple[int, Place, Scope]] = []
         self._pointers: dict[int, Pointer] = {}
 
-    def run(self, deadline: float) -> int:
+    def run(self, deadline: float, stop: Stop) -> int:
         root = self.node(self.documents.root, ())
         while self._todo:
+            if stop.is_set():
+                raise GrammarError("the compile was cancelled")
             if time.monotonic() > deadline:
                 raise GrammarError("the schema takes longer to compile than the time limit")
             node, place, scope = self._todo.pop()

@@ -2,8 +2,10 @@
 // throws, and only the request that asked for it fails.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <stdexcept>
 
 namespace sapwood {
@@ -28,12 +30,15 @@ public:
         ticks_ += steps;
         if (ticks_ < next_look_) return;
         next_look_ = ticks_ + 4096;
+        if (stop_ && *stop_) throw OverBudget("the compile was cancelled");
         if (limited_ && std::chrono::steady_clock::now() > deadline_)
             throw OverBudget("the grammar takes longer than the time limit");
     }
 
-    void start(double seconds) {
+    // `stop` may be set by another thread; it ends with the next start.
+    void start(double seconds, std::shared_ptr<std::atomic<bool>> stop = nullptr) {
         limited_ = true;
+        stop_ = std::move(stop);
         deadline_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                            std::chrono::duration<double>(seconds));
     }
@@ -43,6 +48,7 @@ public:
 private:
     std::size_t max_bytes_, bytes_ = 0, ticks_ = 0, next_look_ = 0;
     bool limited_ = false;
+    std::shared_ptr<std::atomic<bool>> stop_;
     std::chrono::steady_clock::time_point deadline_;
 };
 

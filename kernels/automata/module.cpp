@@ -30,6 +30,10 @@ struct RegexBuilder {
     }
 };
 
+struct Stop {
+    std::shared_ptr<std::atomic<bool>> flag = std::make_shared<std::atomic<bool>>(false);
+};
+
 struct SchemaBuilder {
     std::shared_ptr<Schema> schema;
 
@@ -111,10 +115,17 @@ void bind_asserts(nb::module_& m) {
 }
 
 void bind_schema(nb::module_& m) {
+    nb::class_<Stop>(m, "Stop", "Ends a compile from another thread.")
+        .def(nb::init<>())
+        .def("set", [](Stop& stop) { *stop.flag = true; })
+        .def("is_set", [](const Stop& stop) { return stop.flag->load(); });
+
     nb::class_<SchemaBuilder>(m, "SchemaBuilder", "A schema, node by node; every method returns a node's number.")
         .def(nb::init<bool, bool, std::size_t>(), "compact"_a, "any_order"_a, "max_bytes"_a)
         .def(
-            "start_clock", [](SchemaBuilder& b, double seconds) { b.schema->budget.start(seconds); }, "seconds"_a)
+            "start_clock",
+            [](SchemaBuilder& b, double seconds, const Stop& stop) { b.schema->budget.start(seconds, stop.flag); },
+            "seconds"_a, "stop"_a)
         .def(
             "pattern_source",
             [](SchemaBuilder& b, const RegexBuilder& regex, int root, bool search) {

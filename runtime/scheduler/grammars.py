@@ -16,7 +16,7 @@ from sapwood.runtime.messages import GrammarSpec
 from sapwood.runtime.scheduler.request import RequestState
 
 if TYPE_CHECKING:
-    from sapwood.constrained import Grammar, Matcher, Vocabulary
+    from sapwood.constrained import Grammar, Matcher, Stop, Vocabulary
 
 CACHED = 256  # compiled grammars that are kept
 TIMEOUT = 10.0  # seconds for a compile
@@ -31,6 +31,7 @@ class GrammarJobs:
         self._pool: ThreadPoolExecutor | None = None
         self._cache: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
         self._compiling: dict[RequestState, Future[Grammar]] = {}
+        self._stops: dict[Future[Grammar], Stop] = {}  # of those that somebody waits for
         self._matchers: dict[RequestState, Matcher] = {}
 
     def __len__(self) -> int:
@@ -55,6 +56,7 @@ class GrammarJobs:
             del self._compiling[request]
             spec = request.message.sampling.grammar
             assert spec is not None
+            self._stops.pop(future, None)
             try:
                 self._matchers[request] = self._result(spec, future).matcher()
                 ended.append((request, None))
@@ -80,18 +82,32 @@ class GrammarJobs:
         return ids[:count]
 
     def finish(self, request: RequestState) -> None:
-        """Forget a request. Its grammar stays cached."""
-        self._compiling.pop(request, None)
+        """Forget a request. Its grammar stays cached; a compile that nobody waits for any more is stopped."""
         self._matchers.pop(request, None)
+        future, spec = self._compiling.pop(request, None), request.message.sampling.grammar
+        if future is None or future in self._compiling.values():
+            return
+        stop = self._stops.pop(future, None)
+        if stop is not None and spec is not None and not future.done():
+            stop.set()
+            future.cancel()  # if it hasn't begun
+            if self._cache.get(spec) is future:
+                del self._cache[spec]
 
     def close(self) -> None:
+        for stop in self._stops.values():
+            stop.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, spec: GrammarSpec) -> Future[Grammar]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="grammars")
-        self._cache[spec] = future = self._pool.submit(compile_spec, spec, self._vocabulary)
+        from sapwood.constrained import Stop
+
+        stop = Stop()
+        self._cache[spec] = future = self._pool.submit(compile_spec, spec, self._vocabulary, stop)
+        self._stops[future] = stop
         future.add_done_callback(lambda _: self._wake())
         while len(self._cache) > CACHED:
             self._cache.popitem(last=False)
@@ -108,12 +124,17 @@ class GrammarJobs:
             raise GrammarError(f"the grammar can't be compiled: {error}") from error
 
 
-def compile_spec(spec: GrammarSpec, vocabulary: Vocabulary) -> Grammar:
+def compile_spec(spec: GrammarSpec, vocabulary: Vocabulary, stop: Stop | None = None) -> Grammar:
     """Compile what a message asks for. Raises GrammarError."""
     from sapwood.constrained import compile as compile_grammar
 
     grammar = compile_grammar(
-        {spec.kind: spec.text}, vocabulary, whitespace=spec.whitespace, any_order=spec.any_order, timeout=TIMEOUT
+        {spec.kind: spec.text},
+        vocabulary,
+        whitespace=spec.whitespace,
+        any_order=spec.any_order,
+        timeout=TIMEOUT,
+        stop=stop,
     )
     if grammar.is_empty():
         raise GrammarError("no text matches the grammar")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from sapwood.constrained import GrammarError, Vocabulary, compile
+from sapwood.constrained import GrammarError, Stop, Vocabulary, compile
 from sapwood.constrained.cache import GrammarCache
 
 
@@ -28,6 +29,8 @@ def doubling(depth: int) -> dict[str, Any]:
     return {"$ref": f"#/$defs/x{depth - 1}", "$defs": {"x0": {"type": "object"}, **steps}}
 
 
+# Two to the power of 24 states to be searched in vain.
+ENDLESS = "(?=[ab]*a[ab]{23}$)[ab]*b[ab]{23}"
 BOMBS: dict[str, dict[str, Any]] = {
     "star of stars": {"regex": "(a*)*b"},
     "repeats of repeats": {"regex": "((a{1,100}){1,100}){1,100}"},
@@ -116,3 +119,14 @@ def test_the_same_spec_is_compiled_once(vocabulary: Vocabulary) -> None:
     spec = {"json_schema": {"type": "string", "const": "once"}}
     assert compile(spec, vocabulary) is compile(spec, vocabulary)
     assert compile(spec, vocabulary) is not compile(spec, vocabulary, whitespace="compact")
+
+
+def test_a_compile_is_stopped_from_another_thread(vocabulary: Vocabulary) -> None:
+    stop = Stop()
+    timer = threading.Timer(0.2, stop.set)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(GrammarError, match="cancelled"):
+        compile({"regex": ENDLESS}, vocabulary, timeout=60.0, stop=stop)
+    timer.join()
+    assert time.monotonic() - begin < 5
