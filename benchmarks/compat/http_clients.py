@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 TEXT = "Extract the person: My neighbour Anna is 41 years old."
 MESSAGES: Any = [{"role": "user", "content": TEXT}]
@@ -22,8 +22,8 @@ MESSAGES: Any = [{"role": "user", "content": TEXT}]
 class Person(BaseModel):
     """What is to be extracted."""
 
-    name: str
-    age: int
+    name: str = Field(max_length=40)
+    age: int = Field(ge=0, le=150)
 
 
 def langchain(url: str) -> object:
@@ -67,7 +67,7 @@ def anthropic(url: str) -> object:
     import anthropic as library
 
     client = library.Anthropic(base_url=url, api_key="none")
-    fields: Any = {"model": "m", "max_tokens": 60, "temperature": 0, "messages": MESSAGES}
+    fields: Any = {"model": "m", "max_tokens": 60, "messages": MESSAGES, "extra_body": {"temperature": 0}}
     whole = client.messages.create(**fields)
     with client.messages.stream(**fields) as stream:
         streamed = "".join(stream.text_stream)
