@@ -23,6 +23,7 @@ from sapwood.kernels.sampling import Sampled, SampleRow
 from sapwood.runtime.engine.choosing import Chooser
 from sapwood.runtime.messages import Answer, ErrorKind, Failed, Logprob, Reply, Tokens, Usage
 from sapwood.runtime.scheduler.grammars import GrammarJobs
+from sapwood.runtime.scheduler.masks import MaskFiller
 from sapwood.runtime.scheduler.request import Ending, RequestState
 from sapwood.runtime.scheduler.stops import StopStrings
 
@@ -76,6 +77,7 @@ class OutputProcessor:
         self._token_bytes = tokenizer.token_bytes
         self._eos_ids = tokenizer.eos_ids
         self._grammars = grammars
+        self.masks = MaskFiller(grammars)
         self._outbox = outbox
         self._choosers: dict[RequestState, Chooser] = {}
         self._ends: dict[RequestState, frozenset[int]] = {}
@@ -104,13 +106,7 @@ class OutputProcessor:
 
     def row(self, request: RequestState) -> SampleRow:
         """How the request's next token is to be chosen."""
-        matcher = self._grammars.matcher(request)
-        mask = None
-        if matcher is not None:
-            mask = matcher.mask()
-            if not request.message.sampling.jump and (forced := matcher.jump()):
-                mask = _only(forced[0], len(mask))  # so that jumping never changes the ids
-        return self._choosers[request].row(request.ids, mask)
+        return self._choosers[request].row(request.ids, self.masks.take(request))
 
     def accept(self, request: RequestState, sampled: Sampled) -> None:
         """A token was chosen: append it and what it forces, or end the text."""
@@ -226,13 +222,6 @@ class OutputProcessor:
             self._append(request, token)
             if request.ending is not None:
                 return
-
-
-def _only(token: int, num_words: int) -> NDArray[np.uint32]:
-    """A mask that allows one token."""
-    mask = np.zeros(num_words, np.uint32)
-    mask[token // 32] = 1 << (token % 32)
-    return mask
 
 
 def _wants_mean(request: RequestState) -> bool:

@@ -286,7 +286,11 @@ class Scheduler:
     def _run(self, step: Step) -> None:
         """Run a batch and handle what it gives to each request."""
         began = time.perf_counter()
-        output = self.engine.run(step.batch)
+        self._output.masks.start([wanted.request for wanted in step.wanted if _chooses(wanted)])
+        try:
+            output = self.engine.run(step.batch)
+        finally:
+            self._output.masks.wait()
         if self._drafts is not None:
             self._drafts.observe(len(step.batch.ids), time.perf_counter() - began)
             self._drafts.observe_batch(step.batch, output)
@@ -296,10 +300,10 @@ class Scheduler:
         for wanted in step.wanted:
             request = wanted.request
             self._score(wanted)
-            end = request.next_logit = wanted.start + len(wanted.outs)
+            request.next_logit = wanted.start + len(wanted.outs)
             if output.hidden is not None and request.message.want_hidden:
                 self._output.pool(request, wanted.start, output.hidden[wanted.outs])
-            if request.ending is None and end >= len(request.ids):
+            if _chooses(wanted):
                 try:
                     rows.append(self._output.row(request))
                     choosing.append(wanted)
@@ -426,6 +430,11 @@ class Scheduler:
             f"the request needs {len(request.ids)} KV slots but only {self.tree.available(request.message.namespace)} of "
             f"{self.tree.num_slots} can be freed; shorten it, unpin prefixes or start the backend with more slots"
         )
+
+
+def _chooses(wanted: Wanted) -> bool:
+    """Whether the request's next token can be chosen from what it gets."""
+    return wanted.request.ending is None and wanted.start + len(wanted.outs) >= len(wanted.request.ids)
 
 
 def _expendable(request: RequestState) -> tuple[int, int]:
