@@ -32,6 +32,8 @@ AHEAD = 4  # pieces that may lie between the two threads
 MOST_KEPT = 2**30  # bytes of evicted records that a save keeps until their turn
 RELEASED = 32  # paths released at once
 
+OnEnd = Callable[[int | Exception], None]  # given the number of tokens, or what went wrong
+
 
 class Background:
     """A thread that does one call after the other; `wake` is called after each, from there."""
@@ -283,7 +285,7 @@ class Snapshots:
     def __init__(self, tree: RadixTree, kv: KVMemory, wake: Callable[[], None] = lambda: None) -> None:
         self._tree, self._kv = tree, kv
         self._background = Background(wake)
-        self._waiting: deque[tuple[Callable[[], Job], Callable[[int | Exception], None]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Job], OnEnd]] = deque()
         self._job: Job | None = None
 
     @property
@@ -291,15 +293,31 @@ class Snapshots:
         """Whether `advance` could get on now."""
         return bool(self._waiting) if self._job is None else self._job.is_due
 
-    def save(self, file: str, on_end: Callable[[int | Exception], None], **what: Any) -> None:
-        """Have a `Saving` done. `on_end` is given the number of tokens, or what went wrong."""
-        self._waiting.append((lambda: Saving(self._background, self._tree, self._kv, file, **what), on_end))
+    def save(
+        self,
+        file: str,
+        on_end: OnEnd,
+        *,
+        fingerprint: str,
+        namespace: str = "",
+        ids: Sequence[int] | Ids | None = None,
+    ) -> None:
+        """Have a `Saving` done."""
 
-    def load(self, file: str, on_end: Callable[[int | Exception], None], *, fingerprint: str) -> None:
-        """Have a `Loading` done. `on_end` is given the number of tokens, or what went wrong."""
-        self._waiting.append(
-            (lambda: Loading(self._background, self._tree, self._kv, file, fingerprint=fingerprint), on_end)
-        )
+        def begin() -> Job:
+            return Saving(
+                self._background, self._tree, self._kv, file, fingerprint=fingerprint, namespace=namespace, ids=ids
+            )
+
+        self._waiting.append((begin, on_end))
+
+    def load(self, file: str, on_end: OnEnd, *, fingerprint: str) -> None:
+        """Have a `Loading` done."""
+
+        def begin() -> Job:
+            return Loading(self._background, self._tree, self._kv, file, fingerprint=fingerprint)
+
+        self._waiting.append((begin, on_end))
 
     def advance(self) -> bool:
         """Do a little of what is due; whether something has ended, so that there may be more room than before."""
@@ -327,15 +345,25 @@ class Snapshots:
         self._waiting.clear()
         self._background.close()
 
-    def _end(self, on_end: Callable[[int | Exception], None], result: int | Exception) -> None:
+    def _end(self, on_end: OnEnd, result: int | Exception) -> None:
         self._job = None
         self._waiting.popleft()
         on_end(result)
 
 
-def save(tree: RadixTree, kv: KVMemory, file: str | FilePath, **what: Any) -> int:
+def save(
+    tree: RadixTree,
+    kv: KVMemory,
+    file: str | FilePath,
+    *,
+    fingerprint: str,
+    namespace: str = "",
+    ids: Sequence[int] | Ids | None = None,
+) -> int:
     """Do a `Saving` from beginning to end; returns the number of tokens."""
-    return _at_once(lambda background: Saving(background, tree, kv, file, **what))
+    return _at_once(
+        lambda background: Saving(background, tree, kv, file, fingerprint=fingerprint, namespace=namespace, ids=ids)
+    )
 
 
 def load(tree: RadixTree, kv: KVMemory, file: str | FilePath, *, fingerprint: str) -> int:
