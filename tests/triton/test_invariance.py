@@ -73,6 +73,19 @@ def test_a_step_in_a_crowd_has_the_bits_of_a_step_alone(
     assert np.array_equal(crowded(opened(kind, fmt, device, **options), 7), expected)
 
 
+def test_a_chain_of_drafts_has_the_bits_of_decoding(device: str) -> None:
+    """The same tokens, one step each or verified at once. (Behind a sibling, sums have the same terms in other places.)"""
+    decoded, verified = (opened("llama", Format.Q8_0, device, num_layers=1) for _ in range(2))
+    begin = PROMPT - 2
+    for plan in (decoded, verified):
+        run(plan, IDS, TABLE, 0, begin)
+    expected = np.concatenate([run(decoded, IDS, TABLE, at, at + 1) for at in range(begin, PROMPT + 1)])
+    rows = int32(range(begin, PROMPT + 1))
+    batch = Batch(int32(IDS[begin:]), rows, TABLE[begin:], int32([0] * 3), [TABLE], int32(range(3)))
+    batch.drafts = {0: DraftTail(begin, np.asarray([0b1, 0b11, 0b111], np.uint64))}
+    assert np.array_equal(verified.run(batch).logits, expected)
+
+
 def test_a_long_prompt_has_the_bits_of_its_chunks(device: str) -> None:
     """More rows than those from which a plan that need not be invariant unpacks its weights."""
     ids = RNG.integers(0, VOCAB, 110).tolist()
