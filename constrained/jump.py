@@ -21,6 +21,7 @@ from sapwood.kernels import _grammar
 
 LOOK_BACK = 8  # tokens that are encoded again together with the forced bytes
 MAX_GROWTH = 40  # bytes: no token is longer, or it would not be worth waiting for
+LONG_WORD = 24  # bytes
 MAX_REMEMBERED = 100_000
 
 
@@ -43,9 +44,10 @@ def canonical_jump(
     if encoded[: len(known)] != known or b"".join(tokens[id] for id in encoded) != text:
         return []
     begin = len(before)
+    in_word = _num_letters(text[-1:]) > 0  # which may be cut in another way once it is known to its end
     for count, id in enumerate(encoded[len(known) :]):
         end = begin + len(tokens[id])
-        for at in range(max(begin, len(text) - MAX_GROWTH), begin + 1 if straight else end):
+        for at in range(max(begin, len(text) - MAX_GROWTH), begin + 1 if straight and not in_word else end):
             if native.extends(text[len(before) : at], text[at:]):
                 return encoded[len(known) : len(known) + count]
         begin = end
@@ -63,6 +65,8 @@ class Detours:
         """Tokens that may come now, but that a longer one would replace whichever bytes follow."""
         out = []
         for ids, ways in native.committed():
+            if not all(_tells(way, len(ways) > 1) for way in ways):
+                continue
             continued = [_head(way) for way in ways]
             out += [id for id in ids if all(self._is_detour(id, way) for way in continued)]
         return out
@@ -87,8 +91,21 @@ class Detours:
 
 def _head(forced: bytes) -> bytes:
     """As much of what follows a token as it takes to see how the tokenizer would cut."""
-    word = forced[:1].isalnum() or forced[0] >= 0x80
-    return _whole_characters(forced if word else forced[:4])
+    return _whole_characters(forced if _num_letters(forced) else forced[:4])
+
+
+def _tells(way: bytes, is_one_of_several: bool) -> bool:
+    """Whether a way tells how it is cut, whatever follows: a word does that is known to its end, or for long.
+
+    Punctuation does only where it is the only way on: `"` and `}` are one token, but not ahead of another `}`.
+    """
+    letters = _num_letters(way)
+    return (0 if is_one_of_several else -1) < letters < len(way) or letters >= LONG_WORD
+
+
+def _num_letters(text: bytes) -> int:
+    """How many bytes of a word a text begins with."""
+    return next((i for i, byte in enumerate(text) if byte < 0x80 and not chr(byte).isalnum()), len(text))
 
 
 def _is_whole(text: bytes) -> bool:

@@ -88,14 +88,23 @@ void Masks::add_committed(const Trie& trie, int node, const Cursor& cursor, std:
     std::vector<std::string> ways;
     for (int byte : few_bytes(cursor, kMostWays)) {
         if (trie.child(node, static_cast<std::uint8_t>(byte)) < 0) return;
-        ways.push_back(forced_after(cursor, byte));
+        add_ways(cursor, byte, "", ways);
     }
     if (!ways.empty()) out.push_back({{trie.tokens_begin(node), trie.tokens_end(node)}, std::move(ways)});
 }
 
-// A byte and what must come after it.
-std::string Masks::forced_after(Cursor cursor, int byte) {
-    constexpr std::size_t kEnough = 8;  // forced bytes that tell how a tokenizer would cut
+// What may begin with a byte. Behind a closing bracket another one may come, which a tokenizer would cut with it.
+void Masks::add_ways(Cursor cursor, int byte, std::string way, std::vector<std::string>& out) {
+    way += forced_after(cursor, byte);
+    bool closes = way.size() < 3 && (way.back() == '}' || way.back() == ']');
+    std::vector<int> next = closes ? few_bytes(cursor, kMostWays) : std::vector<int>{};
+    for (int after : next) add_ways(cursor, after, way, out);
+    if (next.empty()) out.push_back(std::move(way));
+}
+
+// A byte and what must come after it; moves the cursor there.
+std::string Masks::forced_after(Cursor& cursor, int byte) {
+    constexpr std::size_t kEnough = 24;  // forced bytes that tell how a tokenizer would cut
     std::string out;
     for (; out.size() < kEnough && byte >= 0; byte = forced_byte(cursor)) {
         json_.step(cursor, static_cast<std::uint8_t>(byte));

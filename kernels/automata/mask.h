@@ -34,7 +34,8 @@ private:
     void find_committed_inside(const Cursor& cursor, std::vector<Committed>& out);
     void add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out);
     std::vector<int> few_bytes(const Cursor& cursor, std::size_t most);
-    std::string forced_after(Cursor cursor, int byte);
+    void add_ways(Cursor cursor, int byte, std::string way, std::vector<std::string>& out);
+    std::string forced_after(Cursor& cursor, int byte);
     // Tokens that stay within a text, and where they leave it; for all places alike.
     struct Inside {
         std::vector<std::uint32_t> words;

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from grammar_texts import allowed
+from grammar_texts import allowed, follows
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sapwood.constrained import HuggingFaceVocabulary, Matcher, Vocabulary, compile
@@ -203,6 +203,7 @@ def test_jumps_keep_two_hundred_schemas_canonical_and_change_no_token(subwords: 
         with_jumps, count = write(grammar.matcher(), ids, subwords, jump=True)
         without, _ = write(grammar.matcher(), ids, subwords, jump=False)
         assert with_jumps == without == ids
+        assert follows(grammar, text, subwords), text  # no detours are left out that the tokenizer takes
         jumped, total = jumped + count, total + len(ids)
     assert jumped > total / 3
 
@@ -267,3 +268,17 @@ def test_text_that_the_model_cut_its_own_way_does_not_end_jumping(vocabulary: Vo
     unfinished = compile({"regex": "tests?"}, vocabulary).matcher()
     unfinished.advance(vocabulary.token_bytes.index(b"t"))
     assert unfinished.forced() == b"est" and unfinished.jump() == []  # "t" would not stay what it is
+
+
+def test_any_way_to_cut_a_valid_text_is_taken(vocabulary: Vocabulary) -> None:
+    grammar = compile({"json_schema": PERSON}, vocabulary, whitespace="compact", any_order=False)
+    text = b'{"name":"\\\\,y","tags":["testing"],"test":100}'
+    ids = {token: id for id, token in enumerate(vocabulary.token_bytes) if token}
+    rng = random.Random(0)
+    for _ in range(50):
+        matcher, at = grammar.matcher(), 0
+        while at < len(text):
+            token = rng.choice([text[at:end] for end in range(at + 1, len(text) + 1) if text[at:end] in ids])
+            matcher.advance(ids[token])  # also where the mask leaves it out
+            at += len(token)
+        assert matcher.is_done()
