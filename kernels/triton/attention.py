@@ -125,7 +125,7 @@ def _partial_kernel(  # type: ignore[no-untyped-def]
             weights *= tl.load(v_scale_ptr + at, mask=p < end, other=0.0)[None, :]
         acc = dot(weights.to(q.dtype), values, acc * shrink[:, None])
         largest = new_largest
-    out = (row * num_splits + begin // SPLIT) * HEADS + head
+    out = (row.to(tl.int64) * num_splits + begin // SPLIT) * HEADS + head
     tl.store(max_ptr + out, largest, mask=real)
     tl.store(sum_ptr + out, total, mask=real)
     tl.store(acc_ptr + out[:, None] * DIM + d[None, :], acc, mask=real[:, None] & (d < DIM)[None, :])
@@ -136,7 +136,7 @@ def _merge_kernel(  # type: ignore[no-untyped-def]
     acc_ptr, max_ptr, sum_ptr, row_len_ptr, row_first_ptr, out_ptr, num_splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    row, head = tl.program_id(0), tl.program_id(1)
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = tl.arange(0, DIM_BLOCK)
     inside = d < DIM
     total, largest = 0.0, float("-inf")
