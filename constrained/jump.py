@@ -23,6 +23,7 @@ LOOK_BACK = 8  # tokens that are encoded again together with the forced bytes
 MAX_GROWTH = 40  # bytes: no token is longer, or it would not be worth waiting for
 LONG_WORD = 24  # bytes
 MAX_REMEMBERED = 100_000
+BEGINS = '"[{-0a./\\$('  # what may follow punctuation, and be cut together with it
 
 
 def canonical_jump(
@@ -80,13 +81,15 @@ class Detours:
         return found
 
     def _ask(self, id: int, forced: bytes) -> bool:
+        """Asks also for what may come behind punctuation: `":"` is one token, but in `":"./` two may be `":` and `"./`."""
         token = self._vocabulary.token_bytes[id]
         try:
             alone = self._vocabulary.encode(token.decode())
-            longer = self._vocabulary.encode((token + forced).decode())
+            longer = (token + forced).decode()
         except UnicodeDecodeError:
             return False
-        return alone == [id] and longer[:1] != [id]
+        texts = [longer] if _num_letters(forced) else [longer, *(longer + begin for begin in BEGINS)]
+        return alone == [id] and all(self._vocabulary.encode(text)[:1] != [id] for text in texts)
 
 
 def _head(forced: bytes) -> bytes:

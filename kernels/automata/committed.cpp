@@ -2,27 +2,69 @@
 
 #include <array>
 #include <bitset>
+#include <cctype>
+#include <set>
 #include <unordered_map>
 
 #include "mask.h"
 
 namespace sapwood {
+namespace {
+
+bool letter(int byte) { return byte >= 0x80 || std::isalnum(byte); }
+
+bool in_text(const Cursor& cursor) {
+    bool text = cursor.mode == Mode::Text || cursor.mode == Mode::Key || cursor.mode == Mode::Raw;
+    return text && cursor.escape == escape::None;
+}
+
+}  // namespace
 
 int Masks::forced_byte(const Cursor& cursor) {
     std::vector<int> found = few_bytes(cursor, 1);
     return found.empty() ? -1 : found[0];
 }
 
-// The bytes that may come; none if the text may end, or if there are more than `most`.
+// Whether nothing but the texts of a list can come of what is being written.
+bool Masks::in_list(const Cursor& cursor) {
+    if (!in_text(cursor) || cursor.at.lo >= cursor.at.hi) return false;
+    Cursor other = cursor;
+    other.at.lo = other.at.hi = 0;
+    return !json_.text_live(other, other.at);
+}
+
+// What may come next of a list's texts: of themselves, a quote behind a complete one, or the begin of an escape.
+std::bitset<256> Masks::list_bytes(const Cursor& cursor) {
+    const TextList& list = cursor.text().list;
+    std::bitset<256> out = list.next_bytes(cursor.at);
+    if (cursor.mode == Mode::Raw) return out;
+    for (int byte = 0; byte < 256; ++byte) out[byte] = out[byte] && byte >= 0x20 && byte != '"';
+    bool escaped = out != list.next_bytes(cursor.at) || !json_.schema.layout.compact;
+    out['\\'] = out['\\'] || escaped;
+    out['"'] = list.complete(cursor.at) >= 0;
+    return out;
+}
+
+// The bytes that may come; none if the text may end, if there are more than `most`, or several that aren't all letters.
 std::vector<int> Masks::few_bytes(const Cursor& cursor, std::size_t most) {
     std::vector<int> found;
     if (json_.may_end(cursor)) return found;
-    const std::bitset<256>& possible = plausible(cursor.mode);
+    std::bitset<256> possible = plausible(cursor.mode);
+    if (in_list(cursor)) possible &= list_bytes(cursor);
+    bool inside = in_text(cursor) && cursor.at.lo >= cursor.at.hi;
+    std::set<std::pair<int, bool>> dead;  // states, and whether within a character, that some byte led to in vain
     for (int byte = 0; byte < 256; ++byte) {
         if (!possible[byte]) continue;
+        bool plain = inside && (cursor.mode == Mode::Raw || (byte >= 0x20 && byte != '"' && byte != '\\'));
+        std::pair<int, bool> state{-1, (byte & 0xC0) == 0x80};
+        if (plain) state.first = cursor.text().product.step(cursor.at.state, static_cast<std::uint8_t>(byte));
+        if (plain && (state.first < 0 || dead.count(state))) continue;
         Cursor next = cursor;
-        if (!json_.step(next, static_cast<std::uint8_t>(byte))) continue;
-        if (found.size() == most) return {};
+        if (!json_.step(next, static_cast<std::uint8_t>(byte))) {
+            if (plain) dead.insert(state);
+            continue;
+        }
+        if (found.size() == most || (!found.empty() && !(letter(found[0]) && letter(byte)))) return {};
         found.push_back(byte);
     }
     return found;
@@ -32,8 +74,7 @@ std::vector<Committed> Masks::committed(const Cursor& cursor) {
     std::vector<Committed> out;
     Cursor other = cursor;
     other.at.lo = other.at.hi = 0;
-    bool text = (cursor.mode == Mode::Text || cursor.mode == Mode::Key) && cursor.escape == escape::None;
-    if (!(text || cursor.mode == Mode::Raw) || !json_.text_live(other, other.at)) {
+    if (!in_text(cursor) || !json_.text_live(other, other.at)) {
         find_committed(vocabulary_.trie, 1, vocabulary_.trie.size(), cursor, out);
     } else if (cursor.mode != Mode::Raw && cursor.text().product.num_parts() == 1) {
         const Trie& suffixes = vocabulary_.free.all_suffixes;
@@ -88,27 +129,31 @@ void Masks::add_committed(const Trie& trie, int node, const Cursor& cursor, std:
     std::vector<std::string> ways;
     for (int byte : few_bytes(cursor, kMostWays)) {
         if (trie.child(node, static_cast<std::uint8_t>(byte)) < 0) return;
-        add_ways(cursor, byte, "", ways);
+        if (!add_way(cursor, byte, ways)) return;
     }
     if (!ways.empty()) out.push_back({{trie.tokens_begin(node), trie.tokens_end(node)}, std::move(ways)});
 }
 
-// What may begin with a byte. Behind a closing bracket another one may come, which a tokenizer would cut with it.
-void Masks::add_ways(Cursor cursor, int byte, std::string way, std::vector<std::string>& out) {
-    way += forced_after(cursor, byte);
+// What may begin with a byte. Behind a closing bracket another one may come, which a tokenizer would cut with it: false
+// if that is open.
+bool Masks::add_way(Cursor cursor, int byte, std::vector<std::string>& out) {
+    std::string way = forced_after(cursor, byte);
     bool closes = way.size() < 3 && (way.back() == '}' || way.back() == ']');
-    std::vector<int> next = closes ? few_bytes(cursor, kMostWays) : std::vector<int>{};
-    for (int after : next) add_ways(cursor, after, way, out);
-    if (next.empty()) out.push_back(std::move(way));
+    if (closes && !json_.may_end(cursor)) return false;
+    out.push_back(std::move(way));
+    return true;
 }
 
-// A byte and what must come after it; moves the cursor there.
+// A byte and what must come after it, as far as it tells how a tokenizer would cut: a word and the byte behind it, or
+// some punctuation. Moves the cursor there.
 std::string Masks::forced_after(Cursor& cursor, int byte) {
-    constexpr std::size_t kEnough = 24;  // forced bytes that tell how a tokenizer would cut
+    constexpr std::size_t kLongWord = 24, kPunctuation = 4;
+    bool word = letter(byte);
     std::string out;
-    for (; out.size() < kEnough && byte >= 0; byte = forced_byte(cursor)) {
+    for (; byte >= 0 && out.size() < (word ? kLongWord : kPunctuation); byte = forced_byte(cursor)) {
         json_.step(cursor, static_cast<std::uint8_t>(byte));
         out.push_back(static_cast<char>(byte));
+        if (word && !letter(byte)) break;
     }
     return out;
 }

@@ -260,7 +260,11 @@ bool admissible(Schema& schema, const Frame& frame) { return may_hold(schema, fr
 bool consult(Schema& schema, const Frame* parent, const Roots* roots, const std::vector<Tri>& verdicts) {
     if (roots->must) return verdicts[0] != Tri::No;
     if (!parent) return true;
-    return may_hold(schema, *parent, {&verdicts, false});
+    auto known = parent->answers.find(verdicts);
+    if (known != parent->answers.end()) return known->second;
+    bool answer = may_hold(schema, *parent, {&verdicts, false});
+    if (parent->answers.size() >= Frame::kMostAnswers) parent->answers.clear();
+    return parent->answers[verdicts] = answer;
 }
 
 FramePtr open_key(Schema& schema, const Frame& frame, int key) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,7 +50,7 @@ struct OtherKey {
 
 struct Frame {
     Frame() = default;
-    Frame(const Frame& o);  // without what was found out about keys
+    Frame(const Frame& o);  // without what was found out
 
     int references = 0;
     Shared<Frame> parent;
@@ -77,6 +78,9 @@ struct Frame {
         KnownLive other_live;
     };
     mutable std::unique_ptr<Keys> keys;
+    // Whether the open child may have these verdicts, as far as it was asked.
+    static constexpr std::size_t kMostAnswers = 256;
+    mutable std::map<std::vector<Tri>, bool> answers;
 
     bool has_seen(int key) const { return seen[key / 64] >> (key % 64) & 1; }
 };

@@ -1,6 +1,7 @@
 // Which tokens may come next, as packed bits.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -33,8 +34,10 @@ private:
     void find_committed(const Trie& trie, int first, int last, const Cursor& cursor, std::vector<Committed>& out);
     void find_committed_inside(const Cursor& cursor, std::vector<Committed>& out);
     void add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out);
+    bool in_list(const Cursor& cursor);
+    std::bitset<256> list_bytes(const Cursor& cursor);
     std::vector<int> few_bytes(const Cursor& cursor, std::size_t most);
-    void add_ways(Cursor cursor, int byte, std::string way, std::vector<std::string>& out);
+    bool add_way(Cursor cursor, int byte, std::vector<std::string>& out);
     std::string forced_after(Cursor& cursor, int byte);
     // Tokens that stay within a text, and where they leave it; for all places alike.
     struct Inside {

@@ -260,6 +260,37 @@ def test_a_token_is_a_detour_if_whatever_may_follow_makes_it_another(vocabulary:
     assert set(vocabulary.encode(" ")) < allowed(open_end.mask())  # " z" is no token
 
 
+@pytest.fixture(scope="module")
+def joining() -> Vocabulary:
+    """A BPE that joins a quote with the colon before it, but rather with a full stop behind it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    merges = [('"', ":"), ('"', "."), ('":', '"'), ("{", '"')]
+    tokens = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
+    tokenizer = Tokenizer(models.BPE(vocab={token: id for id, token in enumerate(tokens)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return HuggingFaceVocabulary(tokenizer, [0])
+
+
+@pytest.mark.parametrize("other_keys", [True, False])
+def test_what_may_join_a_text_s_first_character_is_no_detour(joining: Vocabulary, other_keys: bool) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": other_keys,
+    }
+    grammar = compile({"json_schema": schema}, joining, whitespace="compact", any_order=False)
+    pieces = {text: [joining.token_bytes[id] for id in joining.encode(text)] for text in ('{"a":"b', '{"a":".b')}
+    assert pieces == {'{"a":"b': [b'{"', b"a", b'":"', b"b"], '{"a":".b': [b'{"', b"a", b'":', b'".', b"b"]}
+    assert all(follows(grammar, text + '"}', joining) for text in pieces)
+    matcher = grammar.matcher()
+    for id in joining.encode('{"a'):
+        matcher.advance(id)
+    assert joining.token_bytes.index(b'"') not in allowed(matcher.mask())  # the colon joins it in any case
+
+
 def test_text_that_the_model_cut_its_own_way_does_not_end_jumping(vocabulary: Vocabulary) -> None:
     matcher = compile({"regex": "x( a| 1)!test[,x]"}, vocabulary).matcher()
     for token in (b"x", b" ", b"a"):
