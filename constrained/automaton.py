@@ -25,6 +25,7 @@ from sapwood.kernels import _grammar
 
 MAX_BYTES = 500_000_000  # of a grammar's automata, as they grow
 MAX_SAMPLE = 20_000  # bytes
+MAX_WALKS = 8  # of a sample, until one doesn't end where nothing may follow
 MAX_FORCED = 4096  # bytes that are looked ahead
 MAX_VOCABULARIES = 4
 MAX_MASK_BYTES = 4_000_000  # of a grammar's masks that are kept
@@ -88,23 +89,33 @@ class AutomatonGrammar:
     def sample(self, rng: random.Random | None = None, length: int = 60) -> str:
         """A random text that matches, of about `length` bytes where the grammar leaves the choice.
 
-        Raises GrammarError if the walk ends where nothing may follow.
+        Raises GrammarError if all of a few walks end where nothing may follow.
         """
         rng = rng or random.Random()
+        with grammar_errors():
+            for _ in range(MAX_WALKS):
+                text, ended = self._walk(rng, length)
+                if ended:
+                    return text.decode()
+                if len(text) > MAX_SAMPLE:
+                    break
+        raise GrammarError(f"no text goes on from {text!r}")
+
+    def _walk(self, rng: random.Random, length: int) -> tuple[bytes, bool]:
+        """A text, and whether it is complete."""
         matcher = _grammar.Matcher(self.native)
         out = bytearray()
-        with grammar_errors():
-            while True:
-                allowed = matcher.allowed_bytes()
-                if matcher.may_end() and (not allowed or len(out) >= length or rng.random() < 0.1):
-                    return out.decode()
-                if not allowed or len(out) > MAX_SAMPLE:
-                    raise GrammarError(f"no text goes on from {bytes(out)!r}")
-                closing = len(out) >= length
-                shortest = matcher.toward_end() if closing or rng.random() < 0.7 else -1
-                byte = shortest if shortest in allowed else _choose(rng, allowed, closing, matcher.in_text())
-                matcher.advance_bytes(bytes([byte]))
-                out.append(byte)
+        while True:
+            allowed = matcher.allowed_bytes()
+            if matcher.may_end() and (not allowed or len(out) >= length or rng.random() < 0.1):
+                return bytes(out), True
+            if not allowed or len(out) > MAX_SAMPLE:
+                return bytes(out), False
+            closing = len(out) >= length and rng.random() < 0.9  # what closes soonest may lead in a circle
+            shortest = matcher.toward_end() if closing or rng.random() < 0.7 else -1
+            byte = shortest if shortest in allowed else _choose(rng, allowed, closing, matcher.in_text())
+            matcher.advance_bytes(bytes([byte]))
+            out.append(byte)
 
 
 # What leads to an end soonest: brackets, then texts, then values without an inside.

@@ -73,7 +73,7 @@ bool Json::escape_live(const Cursor& c) {
     if (!strict(c)) return unbounded || character_live(c, 'a', 'a');
     for (std::uint8_t code : kShortMeans)
         if (code != '/' && character_live(c, code, code)) return true;
-    return character_live(c, 0, 0x1F) || (!schema.layout.compact && character_live(c, 0x80, 0x10FFFF));
+    return character_live(c, 0, 0x1F) || (!schema.layout.compact && character_live(c, 0x7F, 0x10FFFF));
 }
 
 bool Json::step_escape(Cursor& c, std::uint8_t byte) {
@@ -81,7 +81,7 @@ bool Json::step_escape(Cursor& c, std::uint8_t byte) {
         case escape::Backslash: {
             if (byte == 'u') {
                 bool live = !strict(c) || character_live(c, 0, 0x1F) ||
-                            (!schema.layout.compact && character_live(c, 0x80, 0x10FFFF));
+                            (!schema.layout.compact && character_live(c, 0x7F, 0x10FFFF));
                 c.escape = escape::Hex0, c.unit = c.high = 0;
                 return live;
             }
@@ -111,7 +111,7 @@ bool Json::step_hex(Cursor& c, std::uint8_t byte) {
             for (std::uint32_t code = from; code <= std::min(to, 0x1Fu); ++code)
                 if (!has_short(code) && character_live(c, code, code)) return true;
         }
-        return !schema.layout.compact && character_live(c, std::max(from, 0x80u), to);
+        return !schema.layout.compact && character_live(c, std::max(from, 0x7Fu), to);
     };
     bool live;
     if (c.high) {

@@ -88,6 +88,12 @@ def test_escapes_are_those_of_json(text: str, right: bool, accepts: Accepts) -> 
     assert accepts({"type": "string"}, text=text) == right
 
 
+@pytest.mark.parametrize("schema", [{"enum": ["a\x7fé"]}, {"pattern": "^a[^b]+$"}])
+def test_escapes_that_python_writes_are_taken_also_of_listed_texts(schema: Any, accepts: Accepts) -> None:
+    assert accepts(schema, text='"a\\u007f\\u00e9"')
+    assert accepts(schema, text='"a\x7fé"')
+
+
 def test_case_is_ignored_beyond_ascii(vocabulary: Vocabulary) -> None:  # xgrammar#765
     for text in ("straße", "STRAßE", "Yes", "yeS"):
         assert matches("(?i:straße|yes)", text, vocabulary) and re.fullmatch("(?i:straße|yes)", text)

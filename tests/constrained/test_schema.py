@@ -209,3 +209,17 @@ def test_what_is_sampled_is_valid(schema: Any, seed: int, compact: bool, vocabul
     except GrammarError:
         return  # contradictions between branches are found late; an invalid text is never accepted
     jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"items": {"maximum": 10}}, "type": "array"},
+        {"type": "object", "oneOf": [{"required": ["a"]}, {"properties": {"a": {"const": 1}}, "minProperties": 1}]},
+    ],
+)
+def test_a_sample_does_not_walk_in_a_circle(schema: Any, vocabulary: Vocabulary) -> None:
+    grammar = compile({"json_schema": schema}, vocabulary)
+    for seed in range(5):
+        text = grammar.sample(random.Random(seed), length=10)
+        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
