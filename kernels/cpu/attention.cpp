@@ -69,8 +69,8 @@ void AttentionWork::add_tiles(const BatchRows& rows) {
         }
 }
 
-void AttentionWork::run(ThreadPool& pool, const Layer& layer, float* partials, std::vector<std::vector<float>>& scratch,
-                        float* out) const {
+void AttentionWork::run(ThreadPool& pool, const Layer& layer, float* partials,
+                        std::vector<std::vector<float>>& scratch) const {
     const VectorOps& ops = vector_ops();
     const int32_t kv_heads = heads_ / group_;
     const int64_t partial_size = dim_ + 2, per_range = heads_ * partial_size;
@@ -108,17 +108,14 @@ void AttentionWork::run(ThreadPool& pool, const Layer& layer, float* partials, s
         pool.run(tiles * kv_heads, [&](int64_t item, int thread) {
             attend(tiles_[size_t(item / kv_heads)], int32_t(item % kv_heads), thread);
         });
-    const int64_t rows = int64_t(first_.size());
-    const auto merge = [&](int64_t row) {
-        const int32_t first = first_[size_t(row)] / kAttentionRange, last = last_[size_t(row)] / kAttentionRange;
-        for (int32_t head = 0; head < heads_; ++head)
-            ops.attention_merge(partials + partial_of_[size_t(row)] * per_range + head * partial_size, per_range,
-                                last - first + 1, dim_, out + (row * heads_ + head) * dim_);
-    };
-    constexpr int64_t kRowsOfChunk = 8;
-    pool.run((rows + kRowsOfChunk - 1) / kRowsOfChunk, [&](int64_t chunk, int) {
-        for (int64_t row = chunk * kRowsOfChunk; row < std::min(rows, (chunk + 1) * kRowsOfChunk); ++row) merge(row);
-    });
+}
+
+void AttentionWork::merge(int64_t row, const float* partials, float* out) const {
+    const int32_t first = first_[size_t(row)] / kAttentionRange, last = last_[size_t(row)] / kAttentionRange;
+    const int64_t partial_size = dim_ + 2, per_range = heads_ * partial_size;
+    for (int32_t head = 0; head < heads_; ++head)
+        vector_ops().attention_merge(partials + partial_of_[size_t(row)] * per_range + head * partial_size, per_range,
+                                     last - first + 1, dim_, out + int64_t(head) * dim_);
 }
 
 }  // namespace sapwood

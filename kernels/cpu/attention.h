@@ -36,8 +36,10 @@ class AttentionWork {
         const uint16_t* values;
         float softcap;  // 0: none
     };
-    // out [rows][heads * dim].
-    void run(ThreadPool& pool, const Layer& layer, float* partials, std::vector<std::vector<float>>& scratch, float* out) const;
+    // partials [partial_floats()]; scratch: one for each thread.
+    void run(ThreadPool& pool, const Layer& layer, float* partials, std::vector<std::vector<float>>& scratch) const;
+    // After run(), from any thread: what one row's partials come to, out [heads * dim].
+    void merge(int64_t row, const float* partials, float* out) const;
 
     int64_t partial_floats() const { return num_partials_ * heads_ * (dim_ + 2); }
 

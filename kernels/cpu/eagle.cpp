@@ -168,10 +168,13 @@ void Eagle::guess(const BatchRows& rows) {
     const int64_t count = rows.count, q_size = heads_ * dim_;
     attention_.plan(rows, 0, heads_ / kv_heads_, heads_, dim_);
     partials_.resize(std::max(partials_.size(), size_t(attention_.partial_floats())));
-    attention_.run(target_.pool(), {qkv_.data(), q_size + 2 * kv_size_, halves(keys_), halves(values_), 0.0f}, partials_.data(),
-                   attention_scratch_, mixed_.data());
+    attention_.run(target_.pool(), {qkv_.data(), q_size + 2 * kv_size_, halves(keys_), halves(values_), 0.0f},
+                   partials_.data(), attention_scratch_);
     linear_.begin({&wo_}, count, q_size);
-    linear_.each_row(count, [&](int64_t row, int) { linear_.set(row, mixed_.data() + row * q_size); });
+    linear_.each_row(count, [&](int64_t row, int) {
+        attention_.merge(row, partials_.data(), mixed_.data() + row * q_size);
+        linear_.set(row, mixed_.data() + row * q_size);
+    });
     linear_.multiply({{&wo_, 0}}, residual_.data(), hidden_, true);
     linear_.begin({&gate_, &up_}, count, hidden_);
     linear_.each_row(count, [&](int64_t row, int thread) {

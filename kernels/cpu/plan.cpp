@@ -120,7 +120,6 @@ Plan::Plan(const DecoderSource& source, int64_t num_slots, int64_t max_rows, int
     if (!source.head) head_ = embed_;
     x_.resize(size_t(max_rows * hidden_));
     qkv_.resize(size_t(max_rows) * size_t(heads_ * dim_ + 2 * kv_size_));
-    mixed_.resize(size_t(max_rows) * size_t(heads_ * dim_));
     wide_.resize(size_t(max_rows) * size_t(2 * ffn_));
     part_.resize(size_t(max_rows * hidden_));
     cos_sin_.resize(ropes_.size());
@@ -226,12 +225,16 @@ void Plan::attention(const Layer& layer, const BatchView& batch) {
     });
     linear_.multiply({{&layer.wq, 0}, {&layer.wk, q_size}, {&layer.wv, q_size + kv_size_}}, qkv_.data(), width);
     linear_.each_row(rows, [&](int64_t row, int) { finish_qkv(layer, batch, row); });
-    for (const auto& [window, work] : attention_work_)
-        if (window == layer.window)
-            work.run(pool_, {qkv_.data(), width, layer.keys, layer.values, attn_softcap_}, partials_.data(),
-                     attention_scratch_, mixed_.data());
+    const AttentionWork& work = std::find_if(attention_work_.begin(), attention_work_.end(), [&](const auto& one) {
+                                    return one.first == layer.window;
+                                })->second;
+    work.run(pool_, {qkv_.data(), width, layer.keys, layer.values, attn_softcap_}, partials_.data(), attention_scratch_);
     linear_.begin({&layer.wo}, rows, q_size);
-    linear_.each_row(rows, [&](int64_t row, int) { linear_.set(row, mixed_.data() + row * q_size); });
+    linear_.each_row(rows, [&](int64_t row, int thread) {
+        float* mixed = row_scratch_[size_t(thread)].data();
+        work.merge(row, partials_.data(), mixed);
+        linear_.set(row, mixed);
+    });
     add_output(layer.wo, layer.post_attn_norm, rows);
 }
 

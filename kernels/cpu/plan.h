@@ -136,7 +136,7 @@ class Plan {
 
     // Buffers of one run.
     Linear linear_;
-    Floats x_, qkv_, mixed_, wide_, part_;      // [rows][hidden | q + 2 kv | heads * dim | 2 ffn | hidden]
+    Floats x_, qkv_, wide_, part_;              // [rows][hidden | q + 2 kv | 2 ffn | hidden]
     std::vector<Floats> cos_sin_;               // per rope: [rows][2][half]
     std::vector<Floats> row_scratch_;           // per thread
     std::vector<Floats> attention_scratch_;     // per thread

@@ -38,8 +38,8 @@ inline Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
-inline Lanes round(Lanes x) { return {_mm512_roundscale_ps(x.v, 8)}; }
-// 2^n for whole n in -126 .. 127
+inline Lanes round(Lanes x) { return {_mm512_maskz_roundscale_ps(0xffff, x.v, 8)}; }
+// 2^n for whole n in -126 .. 127; any finite value for NaN
 inline Lanes power_of_two(Lanes n) {
     const __m512i bits = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
     return {_mm512_castsi512_ps(bits)};
@@ -134,7 +134,7 @@ inline Lanes min(Lanes a, Lanes b) { return each([&](int i) { return a.v[i] < b.
 inline Lanes round(Lanes x) { return each([&](int i) { return std::nearbyint(x.v[i]); }); }
 inline Lanes power_of_two(Lanes n) {
     return each([&](int i) {
-        const uint32_t bits = uint32_t(int32_t(n.v[i]) + 127) << 23;
+        const uint32_t bits = std::isnan(n.v[i]) ? 0x3f800000 : uint32_t(int32_t(n.v[i]) + 127) << 23;
         float value;
         std::memcpy(&value, &bits, 4);
         return value;
@@ -181,9 +181,9 @@ inline float largest(Lanes x) {
 }
 #endif
 
-// e^x, within 2 units in the last place; 0 below -87 (and for minus infinity), finite above 88.
+// e^x, within 2 units in the last place; 0 below -87 (and for minus infinity), finite above 88, NaN for NaN.
 inline Lanes exp(Lanes x) {
-    const Lanes clamped = max(min(x, all(88.0f)), all(-87.5f));
+    const Lanes clamped = max(all(-87.5f), min(all(88.0f), x));  // of two operands, the second is kept when one is NaN
     const Lanes n = round(clamped * all(1.44269504f));
     Lanes r = fma(n, all(-0.693145752f), clamped);  // ln 2 in two parts, so that the remainder is exact
     r = fma(n, all(-1.42860677e-6f), r);
@@ -196,13 +196,13 @@ inline Lanes exp(Lanes x) {
     p = fma(p, r * r, r + all(1.0f));
     const Lanes value = p * power_of_two(n);
 #if defined(__AVX512F__)
-    return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(-87.5f), _CMP_GT_OQ), value.v)};
+    return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(-87.5f), _CMP_NLE_UQ), value.v)};
 #elif defined(__AVX2__)
     const __m256 least = _mm256_set1_ps(-87.5f);
-    return {_mm256_and_ps(value.lo, _mm256_cmp_ps(x.lo, least, _CMP_GT_OQ)),
-            _mm256_and_ps(value.hi, _mm256_cmp_ps(x.hi, least, _CMP_GT_OQ))};
+    return {_mm256_and_ps(value.lo, _mm256_cmp_ps(x.lo, least, _CMP_NLE_UQ)),
+            _mm256_and_ps(value.hi, _mm256_cmp_ps(x.hi, least, _CMP_NLE_UQ))};
 #else
-    return each([&](int i) { return x.v[i] > -87.5f ? value.v[i] : 0.0f; });
+    return each([&](int i) { return x.v[i] <= -87.5f ? 0.0f : value.v[i]; });
 #endif
 }
 

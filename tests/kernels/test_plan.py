@@ -219,3 +219,18 @@ def test_the_real_model_agrees_with_the_reference(smollm2_path: Path) -> None:
         losses.append((np.log(np.exp(values - values.max(1, keepdims=True)).sum(1)) + values.max(1) - picked).mean())
     assert agree > 0.95
     assert abs(np.exp(losses[0] - losses[1]) - 1) < 0.01
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_a_number_stays_so_in_every_logit(kind: str, isa: str) -> None:
+    """Also behind a cap on logits (gemma)."""
+    before = current_isa()
+    try:
+        set_isa(isa)
+        plan = cpu(kind, Format.F32)
+        run(plan, IDS, TABLE, 0, 40)
+        plan.kv.write(TABLE[20:21], np.full((1, plan.kv.bytes_per_slot), 0xFF, np.uint8))
+        assert np.isnan(run(plan, IDS, TABLE, 40, 41)).all()
+    finally:
+        set_isa(before)
