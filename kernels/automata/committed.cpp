@@ -1,10 +1,9 @@
 // Which tokens leave only few ways for what follows them.
 
-#include <array>
 #include <bitset>
 #include <cctype>
 #include <set>
-#include <unordered_map>
+#include <utility>
 
 #include "mask.h"
 
@@ -88,40 +87,32 @@ std::vector<Committed> Masks::committed(const Cursor& cursor) {
 // Inside a text under patterns what is forced depends on the state alone.
 void Masks::find_committed_inside(const Cursor& cursor, std::vector<Committed>& out) {
     const Trie& trie = vocabulary_.trie;
-    TextSpec& text = cursor.text();
-    bool raw = cursor.mode == Mode::Raw;
-    std::unordered_map<std::uint64_t, std::pair<bool, std::vector<int>>> known;  // whether live, and the few ways on
-    std::array<int, 256> states, chars;
-    states[0] = cursor.at.state, chars[0] = 0;
-    for (int node = 1; node < trie.size();) {
-        int depth = trie.depths[node], before = states[depth - 1];
-        std::uint8_t byte = trie.bytes[node];
-        int state = text.product.step(before, byte);
-        chars[depth] = chars[depth - 1] + ((byte & 0xC0) != 0x80);
-        states[depth] = state;
-        if (!raw && (byte < 0x20 || byte == '"' || byte == '\\')) {
-            Cursor at = cursor;
-            at.at = later(cursor, before, chars[depth - 1]);
-            if (byte == '"') find_committed(trie, node, trie.end[node], at, out);
-            state = -1;
+    if (visited().place != place_of(cursor)) visit_exactly(cursor);
+    Visited seen = std::exchange(visited(), {});  // what is found out below may look at other texts
+    auto at = [&](int state, int chars) {
+        Cursor there = cursor;
+        there.at = later(cursor, state, chars);
+        return there;
+    };
+    for (const auto& [node, state, chars] : seen.exits)
+        if (trie.bytes[node] == '"') find_committed(trie, node, trie.end[node], at(state, chars), out);
+    int width = cursor.text().counted > 0 ? vocabulary_.longest_chars + 2 : 1;
+    constexpr int kUnknown = -1, kMany = -2;
+    std::vector<int> first;  // [state, characters]: the first of the few bytes that may follow
+    for (int node = 1; node < trie.size(); ++node) {
+        int state = seen.states[node], chars = seen.chars[node];
+        if (state < 0 || trie.end[node] == node + 1) continue;
+        std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
+        if (index >= first.size()) first.resize(index + 64 * width, kUnknown);
+        if (first[index] == kUnknown) {
+            bool whole = cursor.text().product.whole(state);  // tokens that end inside a character are left alone
+            std::vector<int> ways = whole ? few_bytes(at(state, chars), kMostWays) : std::vector<int>{};
+            first[index] = ways.empty() ? kMany : ways[0];
         }
-        if (state < 0) {
-            node = trie.end[node];
-            continue;
-        }
-        auto [found, fresh] =
-            known.try_emplace(static_cast<std::uint64_t>(state) << 32 | (text.counted ? chars[depth] : 0));
-        Cursor at = cursor;
-        if (fresh || !found->second.second.empty()) at.at = later(cursor, state, chars[depth]);
-        if (fresh) {
-            bool live = json_.text_live(at, at.at);
-            found->second = {live, live ? few_bytes(at, kMostWays) : std::vector<int>{}};
-        }
-        const auto& [live, ways] = found->second;
-        bool longer = !ways.empty() && trie.child(node, static_cast<std::uint8_t>(ways[0])) >= 0;
-        if (longer) add_committed(trie, node, at, out);
-        node = live ? node + 1 : trie.end[node];
+        bool longer = first[index] >= 0 && trie.child(node, static_cast<std::uint8_t>(first[index])) >= 0;
+        if (longer) add_committed(trie, node, at(state, chars), out);
     }
+    visited() = std::move(seen);
 }
 
 void Masks::add_committed(const Trie& trie, int node, const Cursor& cursor, std::vector<Committed>& out) {

@@ -2,10 +2,37 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <optional>
 
 namespace sapwood {
+
+// Whether a text may go on; remembers what it asked.
+struct Masks::ExactLive {
+    Json& json;
+    const Cursor& cursor;
+    int width;                       // of a state's row
+    std::vector<std::int8_t> known;  // [state, characters]
+
+    bool operator()(int state, int chars) {
+        std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
+        if (index >= known.size()) known.resize(index + 64 * width, -1);
+        if (known[index] < 0) known[index] = json.text_live(cursor, later(cursor, state, chars));
+        return known[index] != 0;
+    }
+};
+
+Masks::Visited& Masks::visited() {
+    thread_local Visited visited;
+    return visited;
+}
+
+std::uint64_t Masks::next_number() {
+    static std::atomic<std::uint64_t> count;
+    return ++count;
+}
+
 template <class Found>
 bool Masks::walk(const Trie& trie, int root, const Cursor& cursor, Found found) {
     std::vector<Cursor> stack;
@@ -168,23 +195,24 @@ void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
     if (!alone) place = json_.hash(cursor);
     auto found = inside_.find(place);
     if (found == inside_.end()) {
-        std::vector<std::int8_t> known;  // [state, characters]
-        int width = text.counted > 0 ? vocabulary_.longest_chars + 2 : 1;
-        auto live = [&](int state, int chars) {
-            std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
-            if (index >= known.size()) known.resize(index + 64 * width, -1);
-            if (known[index] < 0) {
-                bool result = json_.text_live(cursor, later(cursor, state, chars));
-                known[index] = result;
-            }
-            return known[index] != 0;
-        };
         Inside inside;
-        scan(cursor, live, inside);
+        Visited* seen = json_.schema.layout.compact ? &visited() : nullptr;  // `committed` will ask
+        scan(cursor, exact_live(cursor), seen, inside);
+        if (seen) seen->exits = inside.exits, seen->place = place_of(cursor);
         found = inside_.emplace(place, std::move(inside)).first;
     }
     std::copy(found->second.words.begin(), found->second.words.end(), words);
     add_exits(cursor, found->second, words);
+}
+
+Masks::ExactLive Masks::exact_live(const Cursor& cursor) {
+    return {json_, cursor, cursor.text().counted > 0 ? vocabulary_.longest_chars + 2 : 1, {}};
+}
+
+void Masks::visit_exactly(const Cursor& cursor) {
+    Visited& seen = visited();
+    visit(cursor, exact_live(cursor), &seen, seen.exits, [](int, int) {});
+    seen.place = place_of(cursor);
 }
 
 // A pattern that may end after each character, and a length: the pattern's tokens are kept, whatever room is left.
@@ -204,7 +232,7 @@ bool Masks::compute_counted(const Cursor& cursor, std::uint32_t* words) {
             inside.ends_anywhere &= !text.product.whole(state) || dfa.accepts(part);
             return true;
         };
-        scan(cursor, live, inside);
+        scan(cursor, live, nullptr, inside);
         found = inside_.emplace(place, std::move(inside)).first;
     }
     const Inside& inside = found->second;
@@ -244,13 +272,36 @@ void Masks::add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t*
 }
 
 template <class Live>
-void Masks::scan(const Cursor& cursor, Live live, Inside& out) {
+void Masks::scan(const Cursor& cursor, Live live, Visited* seen, Inside& out) {
+    const Trie& trie = vocabulary_.trie;
+    json_.schema.budget.charge_bytes(vocabulary_.num_words() * 4 + 256);
+    out.words.assign(vocabulary_.num_words(), 0);
+    bool counted = cursor.text().max_length >= 0;
+    visit(cursor, std::move(live), seen, out.exits, [&](int node, int chars) {
+        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) {
+            set_bit(out.words.data(), *token);
+            if (counted) out.by_chars.emplace_back(chars, *token);
+        }
+    });
+    std::sort(out.by_chars.begin(), out.by_chars.end());
+}
+
+// Goes through the nodes that lie inside the text. `seen` (may be null) is to remember where they lead.
+template <class Live, class Found>
+void Masks::visit(const Cursor& cursor, Live live, Visited* seen, std::vector<Inside::Exit>& exits, Found found) {
     const Trie& trie = vocabulary_.trie;
     TextSpec& text = cursor.text();
-    json_.schema.budget.charge_bytes(vocabulary_.num_words() * 4 + 256);
     json_.schema.budget.tick(trie.size() / 16);
-    out.words.assign(vocabulary_.num_words(), 0);
-    bool raw = cursor.mode == Mode::Raw, counted = text.max_length >= 0;
+    bool raw = cursor.mode == Mode::Raw;
+    exits.clear();
+    int* seen_states = nullptr;
+    std::uint8_t* seen_chars = nullptr;
+    if (seen) {
+        seen->place = 0;
+        seen->states.assign(trie.size(), -1);
+        seen->chars.resize(trie.size());
+        seen_states = seen->states.data(), seen_chars = seen->chars.data();
+    }
     std::array<int, 256> states, chars;
     states[0] = cursor.at.state, chars[0] = 0;
     for (int node = 1; node < trie.size();) {
@@ -263,19 +314,16 @@ void Masks::scan(const Cursor& cursor, Live live, Inside& out) {
             chars[depth] = chars[depth - 1] + ((byte & 0xC0) != 0x80);
             fits = state >= 0 && live(state, chars[depth]);
         } else if (byte >= 0x20 && text.product.whole(before)) {
-            out.exits.push_back({node, before, chars[depth - 1]});
+            exits.push_back({node, before, chars[depth - 1]});
         }
         if (!fits) {
             node = trie.end[node];
             continue;
         }
-        for (const int* token = trie.tokens_begin(node); token != trie.tokens_end(node); ++token) {
-            set_bit(out.words.data(), *token);
-            if (counted) out.by_chars.emplace_back(chars[depth], *token);
-        }
+        found(node, chars[depth]);
+        if (seen_states) seen_states[node] = states[depth], seen_chars[node] = static_cast<std::uint8_t>(chars[depth]);
         ++node;
     }
-    std::sort(out.by_chars.begin(), out.by_chars.end());
 }
 
 bool Masks::extends(const Cursor& cursor, const std::string& tail) {

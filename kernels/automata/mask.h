@@ -50,6 +50,7 @@ private:
         std::vector<std::pair<int, int>> by_chars;  // (characters, token), ascending
         bool ends_anywhere = true;                  // the text may end after each of its characters
     };
+    static std::uint64_t next_number();
     static constexpr std::size_t kMostWays = 8;  // that are looked at to tell how a tokenizer would cut
     static constexpr std::size_t kMaxCachedBytes = 8 << 20;
 
@@ -63,9 +64,23 @@ private:
     void add_exits(const Cursor& cursor, const Inside& inside, std::uint32_t* words);
     void add_free_exits(const Cursor& cursor, int room, std::uint32_t* words);
     void follow_list(const Cursor& cursor, bool only_list, std::uint32_t* words);
+    // Where the nodes of the vocabulary's tree lead to inside a text; of the last one that the thread looked at.
+    struct Visited {
+        std::uint64_t place = 0;          // 0: none
+        std::vector<int> states;          // [node]; -1: the text can't go on so
+        std::vector<std::uint8_t> chars;  // [node], since the place
+        std::vector<Inside::Exit> exits;
+    };
+    struct ExactLive;
+    ExactLive exact_live(const Cursor& cursor);
     // `Live` tells of a state of the text's product, and the characters up to it, whether the text may go on.
     template <class Live>
-    void scan(const Cursor& cursor, Live live, Inside& out);
+    void scan(const Cursor& cursor, Live live, Visited* seen, Inside& out);
+    template <class Live, class Found>
+    void visit(const Cursor& cursor, Live live, Visited* seen, std::vector<Inside::Exit>& exits, Found found);
+    void visit_exactly(const Cursor& cursor);
+    static Visited& visited();
+    std::uint64_t place_of(const Cursor& cursor) { return mix(number_, json_.hash(cursor)) | 1; }
     // Walks the subtree below `root` with the cursor standing at it.
     template <class Found>
     bool walk(const Trie& trie, int root, const Cursor& cursor, Found found);
@@ -74,6 +89,7 @@ private:
 
     Json& json_;
     const Vocabulary& vocabulary_;
+    const std::uint64_t number_ = next_number();  // of these masks, among all of the process
     std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cache_;
     std::unordered_map<std::uint64_t, Inside> inside_;
 };
