@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ from sapwood.errors import GrammarError
 
 MAX_VOCABULARIES = 4
 MAX_SAMPLE = 2000  # tokens
+# The parser descends from rule to rule, and from reference to reference in a schema, on the thread's stack: a chain of
+# this many is far from its end, a chain of a few thousand would end the process.
+MAX_RULES = 1000
+MAX_REFERENCES = 400
 
 _tokenizers: dict[str, LLTokenizer] = {}
 
@@ -28,12 +33,14 @@ _tokenizers: dict[str, LLTokenizer] = {}
 class GeneralGrammar:
     """A grammar that only a general parser can follow."""
 
-    def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+    def __init__(self, source: str, vocabulary: Vocabulary, text: str | None = None) -> None:
+        """`text`: what was written, if places in `source` are places in it."""
         self._vocabulary = vocabulary
         self._tokenizer = _tokenizer_of(vocabulary)
         self._root = LLMatcher(self._tokenizer, source, log_level=0, limits=LLParserLimits())
         if self._root.is_error():
-            raise GrammarError(self._root.get_error())
+            told = _told(self._root)
+            raise GrammarError(told, _offset(told, text) if text is not None else None)
 
     def matcher(self) -> GeneralMatcher:
         """A new matcher at the start of the text."""
@@ -85,7 +92,7 @@ class GeneralMatcher:
         if not self.is_done():
             words = np.frombuffer(self._parser.compute_bitmask(), np.uint32)
             if self._parser.is_error():
-                raise GrammarError(f"the grammar can't be followed further: {self._parser.get_error()}")
+                raise GrammarError(f"the grammar can't be followed further: {_told(self._parser)}")
             num_words = min(len(words), self._words)
             mask[:num_words] = words[:num_words]
         allow(mask, self._eos_ids, self.may_end())
@@ -97,6 +104,8 @@ class GeneralMatcher:
                 raise ValueError(f"the text may not end here, but token {id} ends it")
             self._ended += 1
         elif self._ended or self._parser.try_consume_tokens([id]) != 1:
+            if self._parser.is_error():
+                raise GrammarError(f"the grammar can't be followed further: {_told(self._parser)}")
             raise ValueError(f"token {id} is not allowed here")
 
     def forced(self) -> bytes:
@@ -126,8 +135,34 @@ def allow(mask: npt.NDArray[np.uint32], ids: frozenset[int], allowed: bool) -> N
             mask[id // 32] = mask[id // 32] | bit if allowed else mask[id // 32] & ~bit
 
 
-def source_of(kind: str, value: Any) -> str:
+def _told(parser: LLMatcher) -> str:
+    """What is wrong, without the parser's state and the grammar's text, which follow it."""
+    lines = str(parser.get_error()).partition("\n<")[0].rstrip().splitlines()
+    return "\n".join(line if len(line) < 100 else line[:100] + "..." for line in lines[:8])
+
+
+def _offset(told: str, text: str) -> int | None:
+    """The offset of the place that a message names as line(column)."""
+    place = re.match(r"(?:at )?(\d+)\((\d+)\)", told)
+    if place is None:
+        return None
+    line, column = map(int, place.groups())
+    return sum(map(len, text.splitlines(keepends=True)[: line - 1])) + column - 1
+
+
+def from_grammar(kind: str, value: Any, vocabulary: Vocabulary) -> GeneralGrammar:
+    """Compile a lark, ebnf or gbnf grammar, or a structural tag."""
+    return GeneralGrammar(_source_of(kind, value), vocabulary, value if kind == "lark" else None)
+
+
+def _source_of(kind: str, value: Any) -> str:
     """llguidance's source for a spec that is a grammar or a structural tag."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    num_rules = (
+        len(re.findall(r"^\s*[?!]?[\w.-]+[^:\n\"/]*:", text, re.MULTILINE)) if kind == "lark" else text.count("::=")
+    )
+    if num_rules > MAX_RULES or text.count("$ref") > MAX_REFERENCES:
+        raise GrammarError(f"the {kind} has more than {MAX_RULES} rules or {MAX_REFERENCES} references")
     if kind == "lark":
         return str(LLMatcher.grammar_from_lark(value))
     if kind in ("ebnf", "gbnf"):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sapwood.constrained.automaton import Stop, from_choices, from_regex, from_schema
 from sapwood.constrained.cache import GrammarCache
 from sapwood.constrained.drawing import Form
-from sapwood.constrained.general import GeneralGrammar, source_of
+from sapwood.constrained.general import from_grammar
 from sapwood.constrained.vocabulary import Vocabulary, as_vocabulary
 from sapwood.errors import GrammarError
 
@@ -123,4 +123,4 @@ def _compile(
         return from_choices(value, vocabulary)
     if kind == "json_schema":
         return from_schema(value, vocabulary, compact=compact, any_order=any_order, timeout=timeout, stop=stop)
-    return GeneralGrammar(source_of(kind, value), vocabulary)
+    return from_grammar(kind, value, vocabulary)

@@ -49,6 +49,33 @@ BOMBS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def chain(rule: str, last: str, first: str, depth: int) -> str:
+    return "".join(rule.format(i, i + 1) + "\n" for i in range(depth)) + last.format(depth) + "\n" + first + "\n"
+
+
+def chained_references(depth: int) -> dict[str, Any]:
+    steps = {f"d{i}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(depth)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**steps, f"d{depth}": {}}}
+    return {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f"]}
+
+
+# The first of each pair would end the process if the parser were given it.
+GENERAL_BOMBS: dict[str, dict[str, Any]] = {
+    "a chain of rules": {"lark": chain("r{}: r{} ", 'r{}: "a"', "start: r0", 40_000)},
+    "as many rules as may be": {"lark": chain('r{}: "b" r{}', 'r{}: "a"', "start: r0", 990)},
+    "a chain of GBNF rules": {"gbnf": chain('r{} ::= "b" r{}', 'r{} ::= "a"', "root ::= r0", 40_000)},
+    "a chain of references": {"structural_tag": chained_references(5000)},
+    "as many references as may be": {"structural_tag": chained_references(390)},
+    "nested grammar": {"lark": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "nested EBNF": {"ebnf": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "ambiguous": {"lark": 'start: e\ne: e e | e e e | "a"'},
+    "many alternatives": {"lark": "start: " + " | ".join(f'"v{i}"' for i in range(20_000))},
+    "stars in a row": {"lark": "start: " + "(a|b)* " * 3000 + '\na: "x"\nb: "y"'},
+    "repeats of repeats of rules": {"lark": "start: x{1,1000}\nx: y{1,1000}\ny: /[a-z]/{1,1000}"},
+}
+BOMBS.update(GENERAL_BOMBS)
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends_soon_and_cleanly(name: str, vocabulary: Vocabulary) -> None:
     begin = time.monotonic()
@@ -61,9 +88,15 @@ def test_a_bomb_ends_soon_and_cleanly(name: str, vocabulary: Vocabulary) -> None
                 break
             word = int(matcher.mask()[ids[-1]])
             matcher.advance(32 * ids[-1] + word.bit_length() - 1)
-    except GrammarError:
-        pass
+    except GrammarError as error:
+        assert len(str(error)) < 1000
     assert time.monotonic() - begin < 15
+
+
+def test_what_a_parser_gives_up_is_a_clean_error(vocabulary: Vocabulary) -> None:
+    matcher = compile(GENERAL_BOMBS["many alternatives"], vocabulary).matcher()
+    with pytest.raises(GrammarError, match="can't be followed further"):
+        matcher.advance(vocabulary.token_bytes.index(b"v"))
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

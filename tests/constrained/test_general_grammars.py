@@ -62,3 +62,14 @@ def test_rollback_passes_over_the_end(vocabulary: Vocabulary) -> None:
 def test_a_broken_grammar_is_a_clean_error(spec: dict[str, Any], vocabulary: Vocabulary) -> None:
     with pytest.raises(GrammarError):
         compile(spec, vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"), [("start: a\na: missing\n", "missing"), ('start: "a" | /(b/\n', '"a"'), ('start: "a" )\n', ")\n")]
+)
+def test_an_error_in_a_grammar_names_its_place_with_a_caret(text: str, at: str, vocabulary: Vocabulary) -> None:
+    with pytest.raises(GrammarError) as error:
+        compile({"lark": text}, vocabulary)
+    line = next(line for line in str(error.value).splitlines() if "^" in line)
+    assert set(line) <= {" ", "^"}
+    assert error.value.where == text.index(at)
