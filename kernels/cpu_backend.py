@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from sapwood.errors import ModelError
 from sapwood.kernels import _cpu
+from sapwood.kernels.cpu_packed import MATRICES, matrices_of, packed_size
 from sapwood.kernels.decoder import Decoder, Layer, Rope, Weight
 from sapwood.kernels.formats import dequantize
 from sapwood.kernels.plan import Batch, Output
 
 _VECTORS = ("attn_norm", "ffn_norm", "post_attn_norm", "post_ffn_norm", "q_norm", "k_norm", "bq", "bk", "bv")
-_MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
 class CpuKV:
@@ -33,7 +37,8 @@ class CpuKV:
 
 
 class CpuPlan:
-    """Implements `Plan`. `threads`: None for one on each core that this process may use."""
+    """Implements `Plan`. `threads`: None for one on each core that this process may use. `packed`: the decoder's matrices
+    packed ahead of time (`cpu_packed.py`), which the plan reads where they are."""
 
     def __init__(
         self,
@@ -43,12 +48,19 @@ class CpuPlan:
         max_rows: int = 512,
         threads: int | None = None,
         captures: tuple[int, ...] = (),
+        packed: NDArray[np.uint8] | None = None,
     ) -> None:
         self.max_rows = max_rows
         self._hidden_size = decoder.hidden_size
         self._vocab_size = decoder.vocab_size
         self._captures = captures
-        self.native = self._plan = _cpu.Plan(_source(decoder), num_slots, max_rows, threads or 0, list(captures))
+        source = _source(decoder if packed is None else _without_rows(decoder))
+        self.native = self._plan = _cpu.Plan(source, num_slots, max_rows, threads or 0, list(captures))
+        if packed is not None:
+            if len(packed) != packed_size(decoder):
+                raise ModelError("the packed weights are not this model's; build them again with `sapwood build`")
+            _cpu.adopt(self._plan, packed, [(w.format.value, w.shape[0], w.shape[1]) for w in matrices_of(decoder)])
+        self._mapped_bytes = 0 if packed is None else len(packed)
         shape = f"{len(decoder.layers)}x2x{decoder.num_kv_heads}x{decoder.head_dim}"
         self.kv = CpuKV(self._plan, num_slots, f"cpu-f16-{shape}")
         self._logits = np.empty((1, self._vocab_size), np.float32)
@@ -61,8 +73,7 @@ class CpuPlan:
     @property
     def weight_bytes(self) -> int:
         """Memory that the packed weights take."""
-        size: int = self._plan.weight_bytes
-        return size
+        return self._plan.weight_bytes + self._mapped_bytes
 
     def run(self, batch: Batch) -> Output:
         num_out = len(batch.logit_rows)
@@ -90,9 +101,21 @@ def vector_source(weight: Weight | None) -> list[float]:
     return [] if weight is None else dequantize(weight).reshape(-1).tolist()
 
 
+def _without_rows(decoder: Decoder) -> Decoder:
+    """The same form with no weights in its matrices: nothing of them is read, and nothing packed."""
+    bare: dict[int, Weight] = {id(w): replace(w, data=w.data[:0]) for w in matrices_of(decoder)}
+
+    def bare_layer(layer: Layer) -> Layer:
+        changes: dict[str, Any] = {name: bare[id(getattr(layer, name))] for name in MATRICES}
+        return replace(layer, **changes)
+
+    layers = tuple(bare_layer(layer) for layer in decoder.layers)
+    return replace(decoder, embed=bare[id(decoder.embed)], head=bare[id(decoder.head)], layers=layers)
+
+
 def _layer(layer: Layer, rope: int) -> _cpu.LayerSource:
     source = _cpu.LayerSource()
-    for name in _MATRICES:
+    for name in MATRICES:
         setattr(source, name, matrix_source(getattr(layer, name)))
     for name in _VECTORS:
         setattr(source, name, vector_source(getattr(layer, name)))

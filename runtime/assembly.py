@@ -99,6 +99,7 @@ def assemble(
         max_rows=options.max_rows or MAX_ROWS,
         threads=options.threads,
         captures=() if head is None else head.captures,
+        packed=model.packed,
     )
     tree = RadixTree(num_slots, eviction=options.eviction, ttl=options.ttl)
     grammars = GrammarJobs(tokenizer, wake)

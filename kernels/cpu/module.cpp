@@ -1,6 +1,7 @@
 // Python bindings of the CPU backend.
 #include <nanobind/nanobind.h>
 
+#include "built.h"
 #include "eagle_bind.h"
 #include "gemm_bind.h"
 #include "plain_bind.h"
@@ -14,6 +15,7 @@ NB_MODULE(_cpu, m) {
     sapwood::bind_gemm(m);
     sapwood::bind_plain(m);
     sapwood::bind_plan(m);
+    sapwood::bind_built(m);
     sapwood::bind_eagle(m);
     sapwood::bind_sample(m);
 }

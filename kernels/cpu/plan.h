@@ -87,6 +87,10 @@ class Plan {
    public:
     Plan(const DecoderSource& source, int64_t num_slots, int64_t max_rows, int threads, std::vector<int32_t> captures);
 
+    // For a plan made of matrices without rows: read the packed weights from memory that outlives the plan. `shapes`: the
+    // embedding, the head if it is a matrix of its own, then each layer's in LayerSource's order.
+    void adopt(const std::vector<EncodedMatrix>& shapes, const uint8_t* data, size_t bytes);
+
     // captures: layers whose input is wanted, 0 .. the number of layers, which stands for what leaves the last one.
     // logits [outputs][vocab]; hidden [outputs][hidden] and features [rows][captures * hidden] may be null.
     void run(const BatchView& batch, float* logits, float* hidden, float* features);

@@ -10,7 +10,7 @@ import typer
 
 import sapwood
 from sapwood.errors import SapwoodError
-from sapwood.runtime.cli import chat, doctor, generate, models, run, serve
+from sapwood.runtime.cli import build, chat, doctor, generate, models, run, serve
 from sapwood.runtime.cli.bench import command as bench
 from sapwood.runtime.cli.terminal import exit_on_sigterm, say_error
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command(rich_help_panel="Models")(models.pull)
 app.command("list", rich_help_panel="Models")(models.list_models)
 app.command("rm", rich_help_panel="Models")(models.remove)
+app.command(rich_help_panel="Models")(build.build)
 app.command(rich_help_panel="Use", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run.run)
 app.command(rich_help_panel="Use")(generate.generate)
 app.command(rich_help_panel="Use")(chat.chat)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sapwood.errors import ModelError
 from sapwood.kernels.decoder import Decoder
+from sapwood.runtime.models.built import read_built
 from sapwood.runtime.models.checkpoint import Checkpoint
+from sapwood.runtime.models.fingerprint import fingerprint
 from sapwood.runtime.models.folder import HuggingFaceFolder
 from sapwood.runtime.models.gemma3 import gemma3
 from sapwood.runtime.models.gguf import GgufFile
@@ -26,9 +27,6 @@ ARCHITECTURES: dict[str, Callable[[Checkpoint, Sizes], Decoder]] = {
     "gemma3": gemma3,
 }
 
-# Raise when the arithmetic of any backend changes: caches written before are then not read any more.
-ARITHMETIC = 1
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
@@ -38,6 +36,7 @@ class Model:
     decoder: Decoder
     context_length: int
     fingerprint: str
+    packed: Path | None = None  # its matrices as the CPU backend packs them, where they were built ahead of time
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -45,8 +44,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A model that was pulled, a .gguf file or a Hugging Face folder. ModelError says what is wrong and what to do."""
+    """A model that was pulled, a .gguf file, a Hugging Face folder, or what `sapwood build` made of one. ModelError says
+    what is wrong and what to do."""
     path = resolve(name_or_path)
+    if (built := read_built(path)) is not None:
+        model = load_model(built.model_path(path))
+        return replace(model, name=built.name, packed=built.weights(path, model.fingerprint, model.decoder))
     checkpoint = open_checkpoint(path)
     architecture = str(checkpoint.get("general.architecture"))
     describe = ARCHITECTURES.get(architecture)
@@ -56,18 +59,3 @@ def load_model(name_or_path: str | Path) -> Model:
     decoder = describe(checkpoint, sizes)
     name = str(name_or_path) if not Path(name_or_path).exists() else path.stem
     return Model(name, path, architecture, decoder, sizes.context_length, fingerprint(path))
-
-
-def fingerprint(path: Path) -> str:
-    """Tells models apart without reading them whole: 1 MiB from the start, samples from the rest, all sizes."""
-    digest = hashlib.sha256(f"arithmetic {ARITHMETIC}".encode())
-    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix in {".safetensors", ".json"})
-    for file in files:
-        size = file.stat().st_size
-        digest.update(f"{size}".encode())
-        with open(file, "rb") as stream:
-            digest.update(stream.read(1 << 20))
-            for part in range(64):
-                stream.seek(size * part // 64)
-                digest.update(stream.read(4096))
-    return digest.hexdigest()[:32]

@@ -17,7 +17,18 @@ import httpx
 import pytest
 
 SAPWOOD = [sys.executable, "-m", "sapwood.runtime.cli"]
-COMMANDS = [["pull"], ["list"], ["rm"], ["run"], ["generate"], ["chat"], ["serve"], ["bench", "serve"], ["doctor"]]
+COMMANDS = [
+    ["pull"],
+    ["build"],
+    ["list"],
+    ["rm"],
+    ["run"],
+    ["generate"],
+    ["chat"],
+    ["serve"],
+    ["bench", "serve"],
+    ["doctor"],
+]
 
 
 def sapwood(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
