@@ -107,7 +107,7 @@ void apply_clauses(const Frame& frame, std::vector<Tri>& atoms) {
 
 void atoms_of(Schema& schema, const Frame& frame, const Pending& pending, std::vector<Tri>& atoms) {
     atoms.resize(frame.plan->atoms.size());
-    schema.budget.tick();
+    schema.budget.tick(1 + atoms.size() / 4 + frame.plan->nodes.size() / 4);
     bool object = frame.plan->kind == Kind::Object;
     for (int atom = 0; atom < static_cast<int>(atoms.size()); ++atom)
         atoms[atom] = object ? object_atom(schema, frame, atom, pending) : array_atom(schema, frame, atom, pending);

@@ -260,6 +260,7 @@ bool NumberSpec::reachable(const Interval& want, std::string_view text, Digits a
 
 void NumberSpec::atoms(std::string_view text, Digits at, bool closed, std::vector<Tri>& out) const {
     out.assign(plan_.atoms.size(), Tri::Maybe);
+    schema_.budget.tick(out.size() + plan_.nodes.size() / 4);
     Decimal value = closed ? parse_decimal(text) : Decimal{};
     for (std::size_t i = 0; i < out.size(); ++i) {
         const Node& node = schema_.node(plan_.atoms[i]);

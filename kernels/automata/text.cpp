@@ -111,6 +111,7 @@ TextState TextSpec::start() const {
 
 void TextSpec::atoms(const TextState& at, bool closed, std::vector<Tri>& out) const {
     out.assign(plan.atoms.size(), Tri::Maybe);
+    schema.budget.tick(out.size() / 4 + plan.nodes.size() / 4);
     const std::vector<int>& parts = product.parts(at.state);
     int exact = closed ? list.complete(at) : -1;
     for (std::size_t i = 0; i < out.size(); ++i) {
