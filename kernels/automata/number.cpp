@@ -195,8 +195,10 @@ Interval NumberSpec::of_atom(const Node& node, bool positive) const {
 }
 
 bool NumberSpec::listed_reachable(const Interval& want, std::string_view text) const {
-    for (const std::string& spelling : want.listed->spellings)
-        if (std::string_view(spelling).substr(0, text.size()) == text && may_close(spelling)) return true;
+    for (const std::string& spelling : want.listed->spellings) {
+        bool begins = std::string_view(spelling).substr(0, text.size()) == text;
+        if (begins && (!plan_.roots->must || may_close(spelling))) return true;  // else each node has its own verdict
+    }
     return false;
 }
 

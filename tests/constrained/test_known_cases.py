@@ -67,6 +67,18 @@ def test_listed_values_have_exactly_their_json(accepts: Accepts) -> None:  # out
         assert not accepts({"enum": values}, text=text)
 
 
+@pytest.mark.parametrize("whitespace", ["flexible", "compact"])
+def test_each_of_several_listed_containers_of_numbers_is_accepted(whitespace: str, accepts: Accepts) -> None:
+    values = [{"a": 1, "b": [1]}, {"a": 2, "b": [2]}, [1], [2, 30], [2, 31]]
+    ways: list[Any] = [{"enum": values}, {"anyOf": [{"const": value} for value in values]}]
+    for schema in ways:
+        for value in values:
+            assert accepts(schema, value, whitespace=whitespace)
+        for value in ({"a": 1, "b": [2]}, [2], [1, 30], {"a": 2}):
+            assert not accepts(schema, value, whitespace=whitespace)
+    assert accepts({"anyOf": [{"items": {"const": 1}}, {"items": {"const": 2}}]}, [1], whitespace=whitespace)
+
+
 def test_a_pattern_is_searched_for(accepts: Accepts) -> None:  # xgrammar#838, outlines#1083, llguidance#66
     assert accepts({"type": "string", "pattern": "b+c"}, "xxbbcx")
     assert not accepts({"type": "string", "pattern": "^b+c$"}, "xxbbcx")
