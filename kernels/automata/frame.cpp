@@ -321,7 +321,8 @@ FramePtr open_item(Schema& schema, const Frame& frame) {
     FramePtr next = copy(frame);
     ++next->count;
     next = open_child(schema, std::move(next), array.of_item(frame.count));
-    if (next && array.unique && next->child->must && schema.num_values(next->child) < next->count) {
+    long same = std::max(1l, next ? next->count - array.alike_from : 0);  // items that have to differ, under one schema
+    if (next && array.unique && next->child->must && schema.num_values(next->child) < same) {
         for (std::size_t atom = 0; atom < frame.plan->atoms.size(); ++atom)
             if (frame.plan->hard[atom] && schema.node(frame.plan->atoms[atom]).what == Assert::Unique) return {};
     }

@@ -79,6 +79,15 @@ def test_each_of_several_listed_containers_of_numbers_is_accepted(whitespace: st
     assert accepts({"anyOf": [{"items": {"const": 1}}, {"items": {"const": 2}}]}, [1], whitespace=whitespace)
 
 
+@pytest.mark.parametrize("whitespace", ["flexible", "compact"])
+def test_items_under_different_schemas_may_have_few_values_each_and_differ(whitespace: str, accepts: Accepts) -> None:
+    assert accepts({"enum": [["a", "b"], ["c"]], "uniqueItems": True}, ["a", "b"], whitespace=whitespace)
+    schema = {"prefixItems": [{"const": 1}, {"const": 2}], "items": {"const": 3}, "uniqueItems": True}
+    assert accepts(schema, [1, 2, 3], whitespace=whitespace)
+    assert not accepts(schema, [1, 2, 3, 3], whitespace=whitespace)
+    assert not accepts({"items": {"enum": [1, 2]}, "uniqueItems": True}, [1, 2, 1], whitespace=whitespace)
+
+
 def test_a_pattern_is_searched_for(accepts: Accepts) -> None:  # xgrammar#838, outlines#1083, llguidance#66
     assert accepts({"type": "string", "pattern": "b+c"}, "xxbbcx")
     assert not accepts({"type": "string", "pattern": "^b+c$"}, "xxbbcx")
