@@ -42,12 +42,14 @@ def packed_size(decoder: Decoder) -> int:
     return sum(_size(weight) for weight in matrices_of(decoder))
 
 
-def write_packed(decoder: Decoder, path: Path, threads: int) -> None:
-    """Pack every matrix into the file, one at a time: only one of them is in memory."""
+def write_packed(decoder: Decoder, path: Path, threads: int | None = None) -> None:
+    """Pack every matrix into the file, one at a time: only one of them is in memory. `threads`: None for one on each core."""
     with open(path, "wb") as file:
         for weight in matrices_of(decoder):
             packed = np.zeros(_size(weight), np.uint8)
-            _cpu.pack_into(weight.format.value, np.ascontiguousarray(weight.data), weight.shape[1], packed, threads)
+            _cpu.pack_into(
+                weight.format.value, np.ascontiguousarray(weight.data), weight.shape[1], packed, threads or 0
+            )
             file.write(packed.data)
 
 

@@ -12,11 +12,6 @@ namespace {
 
 bool letter(int byte) { return byte >= 0x80 || std::isalnum(byte); }
 
-bool in_text(const Cursor& cursor) {
-    bool text = cursor.mode == Mode::Text || cursor.mode == Mode::Key || cursor.mode == Mode::Raw;
-    return text && cursor.escape == escape::None;
-}
-
 }  // namespace
 
 int Masks::forced_byte(const Cursor& cursor) {
@@ -26,7 +21,7 @@ int Masks::forced_byte(const Cursor& cursor) {
 
 // Whether nothing but the texts of a list can come of what is being written.
 bool Masks::in_list(const Cursor& cursor) {
-    if (!in_text(cursor) || cursor.at.lo >= cursor.at.hi) return false;
+    if (!cursor.at_character() || cursor.at.lo >= cursor.at.hi) return false;
     Cursor other = cursor;
     other.at.lo = other.at.hi = 0;
     return !json_.text_live(other, other.at);
@@ -50,7 +45,7 @@ std::vector<int> Masks::few_bytes(const Cursor& cursor, std::size_t most) {
     if (json_.may_end(cursor)) return found;
     std::bitset<256> possible = plausible(cursor.mode);
     if (in_list(cursor)) possible &= list_bytes(cursor);
-    bool inside = in_text(cursor) && cursor.at.lo >= cursor.at.hi;
+    bool inside = cursor.at_character() && cursor.at.lo >= cursor.at.hi;
     std::set<std::pair<int, bool>> dead;  // states, and whether within a character, that some byte led to in vain
     for (int byte = 0; byte < 256; ++byte) {
         if (!possible[byte]) continue;
@@ -73,7 +68,7 @@ std::vector<Committed> Masks::committed(const Cursor& cursor) {
     std::vector<Committed> out;
     Cursor other = cursor;
     other.at.lo = other.at.hi = 0;
-    if (!in_text(cursor) || !json_.text_live(other, other.at)) {
+    if (!cursor.at_character() || !json_.text_live(other, other.at)) {
         find_committed(vocabulary_.trie, 1, vocabulary_.trie.size(), cursor, out);
     } else if (cursor.mode != Mode::Raw && cursor.text().product.num_parts() == 1) {
         const Trie& suffixes = vocabulary_.free.all_suffixes;
@@ -96,20 +91,18 @@ void Masks::find_committed_inside(const Cursor& cursor, std::vector<Committed>& 
     };
     for (const auto& [node, state, chars] : seen.exits)
         if (trie.bytes[node] == '"') find_committed(trie, node, trie.end[node], at(state, chars), out);
-    int width = cursor.text().counted > 0 ? vocabulary_.longest_chars + 2 : 1;
-    constexpr int kUnknown = -1, kMany = -2;
-    std::vector<int> first;  // [state, characters]: the first of the few bytes that may follow
+    constexpr int kMany = -2;
+    ByState<int> firsts = by_state<int>(cursor);  // the first of the few bytes that may follow
     for (int node = 1; node < trie.size(); ++node) {
         int state = seen.states[node], chars = seen.chars[node];
         if (state < 0 || trie.end[node] == node + 1) continue;
-        std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
-        if (index >= first.size()) first.resize(index + 64 * width, kUnknown);
-        if (first[index] == kUnknown) {
+        int& first = firsts.at(state, chars);
+        if (first == -1) {
             bool whole = cursor.text().product.whole(state);  // tokens that end inside a character are left alone
             std::vector<int> ways = whole ? few_bytes(at(state, chars), kMostWays) : std::vector<int>{};
-            first[index] = ways.empty() ? kMany : ways[0];
+            first = ways.empty() ? kMany : ways[0];
         }
-        bool longer = first[index] >= 0 && trie.child(node, static_cast<std::uint8_t>(first[index])) >= 0;
+        bool longer = first >= 0 && trie.child(node, static_cast<std::uint8_t>(first)) >= 0;
         if (longer) add_committed(trie, node, at(state, chars), out);
     }
     visited() = std::move(seen);

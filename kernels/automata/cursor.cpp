@@ -312,7 +312,7 @@ std::uint64_t Json::hash(const Cursor& c) {
     std::uint64_t h = c.frame ? c.frame->hash : 2;
     h = mix(h, static_cast<std::uint64_t>(c.mode) << 16 | c.blanks << 8 | c.escape);
     if (c.mode == Mode::Value) return mix(h, reinterpret_cast<std::uintptr_t>(c.roots));
-    if (c.mode == Mode::Text || c.mode == Mode::Key || c.mode == Mode::Raw) {
+    if (c.in_text()) {
         bool listed = c.at.lo < c.at.hi;
         h = mix(h, reinterpret_cast<std::uintptr_t>(c.mode == Mode::Key ? nullptr : c.plan));
         h = mix(h, static_cast<std::uint64_t>(c.at.state) << 32 | static_cast<std::uint32_t>(c.at.chars));

@@ -46,6 +46,8 @@ struct Cursor {
 
     TextSpec& text() const { return mode == Mode::Key ? *frame->plan->object->text : *plan->text; }
     std::string_view written() const { return {number, size}; }
+    bool in_text() const { return mode == Mode::Text || mode == Mode::Key || mode == Mode::Raw; }
+    bool at_character() const { return in_text() && !escape; }  // of a text; not inside an escape
 };
 
 // A quick look, before a cursor is copied for a byte that can't come anyway.

@@ -12,14 +12,12 @@ namespace sapwood {
 struct Masks::ExactLive {
     Json& json;
     const Cursor& cursor;
-    int width;                       // of a state's row
-    std::vector<std::int8_t> known;  // [state, characters]
+    ByState<std::int8_t> known;
 
     bool operator()(int state, int chars) {
-        std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
-        if (index >= known.size()) known.resize(index + 64 * width, -1);
-        if (known[index] < 0) known[index] = json.text_live(cursor, later(cursor, state, chars));
-        return known[index] != 0;
+        std::int8_t& live = known.at(state, chars);
+        if (live < 0) live = json.text_live(cursor, later(cursor, state, chars));
+        return live != 0;
     }
 };
 
@@ -84,8 +82,7 @@ const std::vector<std::uint32_t>& Masks::at(const Cursor& cursor) {
 }
 
 void Masks::compute(const Cursor& cursor, std::uint32_t* words) {
-    bool text = (cursor.mode == Mode::Text || cursor.mode == Mode::Key) && cursor.escape == escape::None;
-    if ((text || cursor.mode == Mode::Raw) && compute_text(cursor, words)) return;
+    if (cursor.at_character() && compute_text(cursor, words)) return;
     add(vocabulary_.trie, 0, cursor, words);
 }
 
@@ -205,9 +202,7 @@ void Masks::compute_inside(const Cursor& cursor, std::uint32_t* words) {
     add_exits(cursor, found->second, words);
 }
 
-Masks::ExactLive Masks::exact_live(const Cursor& cursor) {
-    return {json_, cursor, cursor.text().counted > 0 ? vocabulary_.longest_chars + 2 : 1, {}};
-}
+Masks::ExactLive Masks::exact_live(const Cursor& cursor) { return {json_, cursor, by_state<std::int8_t>(cursor)}; }
 
 void Masks::visit_exactly(const Cursor& cursor) {
     Visited& seen = visited();

@@ -71,6 +71,22 @@ private:
         std::vector<std::uint8_t> chars;  // [node], since the place
         std::vector<Inside::Exit> exits;
     };
+    // A table over states of a text's product, and the characters up to them where they count. -1: nothing is known yet.
+    template <class T>
+    struct ByState {
+        int width;  // of a state's row
+        std::vector<T> values;
+
+        T& at(int state, int chars) {
+            std::size_t index = static_cast<std::size_t>(state) * width + (width > 1 ? chars : 0);
+            if (index >= values.size()) values.resize(index + 64 * width, T{-1});
+            return values[index];
+        }
+    };
+    template <class T>
+    ByState<T> by_state(const Cursor& cursor) {
+        return {cursor.text().counted > 0 ? vocabulary_.longest_chars + 2 : 1, {}};
+    }
     struct ExactLive;
     ExactLive exact_live(const Cursor& cursor);
     // `Live` tells of a state of the text's product, and the characters up to it, whether the text may go on.

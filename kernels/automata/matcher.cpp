@@ -94,10 +94,7 @@ std::vector<int> Matcher::allowed_bytes() {
     return out;
 }
 
-bool Matcher::in_text() const {
-    Mode mode = cursors_.back().mode;
-    return mode == Mode::Text || mode == Mode::Key || mode == Mode::Raw;
-}
+bool Matcher::in_text() const { return cursors_.back().in_text(); }
 
 int Matcher::toward_end() {
     start_clock();

@@ -10,11 +10,20 @@
 #include <stdexcept>
 
 #include "plan.h"
+#include "pool.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace sapwood {
+
+namespace {
+
+size_t room_of(Format format, int64_t out, int64_t in) {
+    return WeightMemory::aligned_bytes(PackedMatrix{layout_of(format), out, in}.bytes());
+}
+
+}  // namespace
 
 void Plan::adopt(const std::vector<EncodedMatrix>& shapes, const uint8_t* data, size_t bytes) {
     const bool tied = shapes.size() == 1 + 7 * layers_.size();
@@ -25,13 +34,12 @@ void Plan::adopt(const std::vector<EncodedMatrix>& shapes, const uint8_t* data, 
             targets.push_back(matrix);
     if (shapes.size() != targets.size()) throw std::invalid_argument("there are not as many matrices as the plan has");
     size_t wanted = 0;
-    for (const EncodedMatrix& shape : shapes)
-        wanted += WeightMemory::aligned_bytes(PackedMatrix{layout_of(shape.format), shape.out, shape.in}.bytes());
+    for (const EncodedMatrix& shape : shapes) wanted += room_of(shape.format, shape.out, shape.in);
     if (wanted != bytes || reinterpret_cast<uintptr_t>(data) % 64) throw std::invalid_argument("the packed weights don't fit the plan");
     for (size_t i = 0; i < targets.size(); ++i) {
         if (targets[i]->in != shapes[i].in) throw std::invalid_argument("a matrix has another width than the plan's");
         *targets[i] = {layout_of(shapes[i].format), shapes[i].out, shapes[i].in, data};
-        data += WeightMemory::aligned_bytes(targets[i]->bytes());
+        data += room_of(shapes[i].format, shapes[i].out, shapes[i].in);
     }
     if (tied) head_ = embed_;
 }
@@ -43,7 +51,7 @@ using MutableBytes1 = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device
 using Bytes2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 size_t packed_bytes(const std::string& format, int64_t out, int64_t in) {
-    return WeightMemory::aligned_bytes(PackedMatrix{layout_of(format_from_name(format)), out, in}.bytes());
+    return room_of(format_from_name(format), out, in);
 }
 
 void pack_into(const std::string& name, Bytes2 rows, int64_t in, MutableBytes1 target, int threads) {
@@ -52,7 +60,7 @@ void pack_into(const std::string& name, Bytes2 rows, int64_t in, MutableBytes1 t
     if (rows.shape(1) != format_row_bytes(format, in)) throw std::invalid_argument("rows have the wrong number of bytes");
     if (target.shape(0) < matrix.bytes()) throw std::invalid_argument("the target is too small for the packed matrix");
     nb::gil_scoped_release unlocked;
-    pack(matrix, target.data(), format, rows.data(), threads);
+    pack(matrix, target.data(), format, rows.data(), threads > 0 ? threads : usable_cores());
 }
 
 void adopt(Plan& plan, Bytes1 data, const std::vector<std::tuple<std::string, int64_t, int64_t>>& shapes) {

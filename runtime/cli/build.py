@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +35,5 @@ def build(
             model=source.path,
             model_fingerprint=source.fingerprint,
             decoder=source.decoder,
-            threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         )
     note(f"{out} holds {len(built.parts)} matrices, {built.weight_bytes / 1e6:.0f} MB. Use it: sapwood serve {out}")

@@ -85,16 +85,14 @@ def read_built(folder: Path) -> Built | None:
         ) from None
 
 
-def write_built(
-    folder: Path, *, name: str, model: Path, model_fingerprint: str, decoder: Decoder, threads: int
-) -> Built:
+def write_built(folder: Path, *, name: str, model: Path, model_fingerprint: str, decoder: Decoder) -> Built:
     """Pack a model's weights into a folder. What the folder held of this kind is replaced; plan.json comes last, so a build
     that was broken off is no plan. ModelError where the folder is something else or can't be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / PLAN).is_file() and set(os.listdir(folder)) - {WEIGHTS, _partial(WEIGHTS), _partial(PLAN)}:
             raise ModelError(f"{folder} holds other files; name a folder of its own with --out")
-        write_packed(decoder, folder / _partial(WEIGHTS), threads)
+        write_packed(decoder, folder / _partial(WEIGHTS))
         (folder / PLAN).unlink(missing_ok=True)
         (folder / _partial(WEIGHTS)).replace(folder / WEIGHTS)
         built = Built(

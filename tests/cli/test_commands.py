@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from command_line import SAPWOOD, sapwood
 
-SAPWOOD = [sys.executable, "-m", "sapwood.runtime.cli"]
 COMMANDS = [
     ["pull"],
     ["build"],
@@ -29,17 +29,6 @@ COMMANDS = [
     ["bench", "serve"],
     ["doctor"],
 ]
-
-
-def sapwood(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SAPWOOD, *args],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "COLUMNS": "120", **env},
-    )
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)

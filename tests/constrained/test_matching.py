@@ -174,14 +174,22 @@ def random_schema(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def byte_level(model: Any) -> Any:
+    """A tokenizer over bytes for a BPE."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 @pytest.fixture(scope="module")
 def subwords() -> Vocabulary:
     """A byte-level BPE with real merges, trained on the spot."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = byte_level(models.BPE())
     rng = random.Random(0)
     corpus = [json.dumps(random_schema(rng), ensure_ascii=rng.random() < 0.2) for _ in range(300)]
     corpus += [text.replace(": ", ":").replace(", ", ",") for text in corpus]
@@ -263,14 +271,12 @@ def test_a_token_is_a_detour_if_whatever_may_follow_makes_it_another(vocabulary:
 @pytest.fixture(scope="module")
 def joining() -> Vocabulary:
     """A BPE that joins a quote with the colon before it, but rather with a full stop behind it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import models, pre_tokenizers
 
     merges = [('"', ":"), ('"', "."), ('":', '"'), ("{", '"')]
     tokens = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
-    tokenizer = Tokenizer(models.BPE(vocab={token: id for id, token in enumerate(tokens)}, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return HuggingFaceVocabulary(tokenizer, [0])
+    model = models.BPE(vocab={token: id for id, token in enumerate(tokens)}, merges=merges)
+    return HuggingFaceVocabulary(byte_level(model), [0])
 
 
 @pytest.mark.parametrize("other_keys", [True, False])

@@ -21,7 +21,6 @@ def build(model: Path, out: Path) -> Built:
         model=source.path,
         model_fingerprint=source.fingerprint,
         decoder=source.decoder,
-        threads=2,
     )
 
 
